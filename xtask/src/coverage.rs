@@ -66,7 +66,7 @@ impl<'r> Cargo<'r> {
             eprintln!("no nightly toolchain: branches are not counted (rustup toolchain install nightly)");
         }
         if !runs(&["llvm-cov", "--version"]) {
-            eprintln!("cargo-llvm-cov is missing: it is installed now");
+            eprintln!("cargo-llvm-cov is missing: installing it");
             must(
                 Command::new("cargo").args(["install", "cargo-llvm-cov", "--locked"]),
                 "install cargo-llvm-cov",

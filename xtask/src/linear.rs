@@ -190,8 +190,8 @@ pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
         let growth = many / few;
         let is_linear = growth <= GROWTH_MAX || many < SECONDS_MIN;
         is_good &= is_linear;
-        let told = if is_linear { "" } else { " **more than linear**" };
-        println!("| {} | {} | {few:.2} | {most} | {many:.2} | {growth:.1}{told} |", case.name, most / 4);
+        let note = if is_linear { "" } else { " **more than linear**" };
+        println!("| {} | {} | {few:.2} | {most} | {many:.2} | {growth:.1}{note} |", case.name, most / 4);
     }
     Ok(is_good)
 }

@@ -225,7 +225,7 @@ fn outcome(text: &str) -> Outcome {
     }
     if !is_over {
         let last = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
-        let why = format!("it did not come to its end; its last line is: {last}");
+        let why = format!("it did not finish; its last line is: {last}");
         outcome.failed.push(("the unit itself".to_owned(), why));
     }
     outcome

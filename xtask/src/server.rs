@@ -34,8 +34,8 @@ impl fmt::Display for Readiness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Readiness::Ready => f.write_str("it answers"),
-            Readiness::Exited(status) => write!(f, "it ended by itself: {status}"),
-            Readiness::Silent => f.write_str("it runs, but does not answer in time"),
+            Readiness::Exited(status) => write!(f, "it ended unexpectedly: {status}"),
+            Readiness::Silent => f.write_str("it runs, but did not answer before the timeout"),
         }
     }
 }

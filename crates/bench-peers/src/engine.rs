@@ -11,7 +11,7 @@ impl Directory {
     /// Makes the directory; fails if something is already there.
     pub fn new(path: &Path) -> Result<Self> {
         std::fs::create_dir(path).map_err(|error| {
-            Failure::usage(format!("cannot make {}: {error}; say a --path where nothing is", path.display()))
+            Failure::usage(format!("cannot create {}: {error}; give a --path that does not exist", path.display()))
         })?;
         Ok(Self(path.to_owned()))
     }

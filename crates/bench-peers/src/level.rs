@@ -22,7 +22,7 @@ impl FromStr for Level {
             "every-write" => Ok(Self::EveryWrite),
             "interval" => Ok(Self::Interval),
             "none" => Ok(Self::None),
-            _ => Err(format!("durability {name:?} is unknown; say every-write, interval or none")),
+            _ => Err(format!("durability {name:?} is unknown; use every-write, interval or none")),
         }
     }
 }
@@ -119,7 +119,7 @@ impl FromStr for Name {
     fn from_str(name: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|engine| engine.text() == name).ok_or_else(|| {
             let all: Vec<&str> = Self::ALL.into_iter().map(Self::text).collect();
-            format!("engine {name:?} is unknown; say {}", all.join(", "))
+            format!("engine {name:?} is unknown; use {}", all.join(", "))
         })
     }
 }

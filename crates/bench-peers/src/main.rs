@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Measure Duramen beside RocksDB, LMDB, redb, fjall and a hash map, in turn, each at the same durability
+/// Compare Duramen with RocksDB, LMDB, redb, fjall and a hash map, alternately, each at the same durability
 #[derive(Parser)]
 #[command(name = "cargo xtask bench-peers", version)]
 struct Args {
@@ -63,10 +63,10 @@ struct Args {
     /// Makes keys and their order
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Write what was found as JSON
+    /// Write the results as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write what was found as a page with plots
+    /// Write the results as a page with plots
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -121,7 +121,7 @@ fn measure(args: &Args) -> Result<()> {
     let peers: Vec<Peer> = asked.iter().filter_map(peer).collect();
     if let Some(name) = args.engines.iter().find(|name| name.durability(args.durability).is_none()) {
         let text = format!(
-            "{} has no durability {}: it would be compared with what it is not",
+            "{} has no durability {}, so a comparison would be unfair; choose another engine or level",
             name.text(),
             args.durability
         );
@@ -129,13 +129,12 @@ fn measure(args: &Args) -> Result<()> {
     }
     if let (true, Some(name)) = (scans, peers.iter().find(|peer| !peer.is_ordered()).map(Contender::name)) {
         let text = format!(
-            "{name} scans in the order of a hash: leave the scans out, name ordered --engines only, or leave out \
-             --index hash"
+            "{name} scans in hash order: omit the scans, name only ordered --engines, or omit --index hash"
         );
         return Err(Failure::usage(text));
     }
     std::fs::create_dir(&args.path).map_err(|error| {
-        Failure::usage(format!("cannot make {}: {error}; say a --path where nothing is", args.path.display()))
+        Failure::usage(format!("cannot create {}: {error}; give a --path that does not exist", args.path.display()))
     })?;
     let _everything = Everything(args.path.clone());
     run.medium = reporting::medium_of(
@@ -146,7 +145,7 @@ fn measure(args: &Args) -> Result<()> {
     let (cells, described) = suite::measure(&contenders, &settings, &Bar::default())?;
     run.notes.extend(described);
     run.notes
-        .push(format!("durability {}: what each engine's writes survive stands in its row", args.durability));
+        .push(format!("durability {}: each row says which failures the engine's writes survive", args.durability));
     for cell in &cells {
         run.measurements.push(reporting::measurement(cell, &settings)?);
     }

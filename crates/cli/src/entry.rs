@@ -65,8 +65,8 @@ fn join(name: &str, text: Option<&String>, base64: Option<&String>) -> Result<Ve
     match (text, base64) {
         (Some(text), None) => Ok(text.as_bytes().to_vec()),
         (None, Some(base64)) => STANDARD.decode(base64).map_err(|e| format!("{name}_base64: {e}")),
-        (None, None) => Err(format!("neither {name} nor {name}_base64 is given")),
-        (Some(_), Some(_)) => Err(format!("both {name} and {name}_base64 are given")),
+        (None, None) => Err(format!("found neither {name} nor {name}_base64, wanted one of them")),
+        (Some(_), Some(_)) => Err(format!("found both {name} and {name}_base64, wanted one of them")),
     }
 }
 
@@ -123,7 +123,7 @@ impl Entry {
             || self.index.is_some() | self.collection.is_some() | self.expires_at.is_some()
             || self.tag != 0;
         if is_more {
-            return Err("element is given, which is for a line with a value and nothing else".to_owned());
+            return Err("found element, which is allowed only in a line with just a value".to_owned());
         }
         join("element", self.element.as_ref(), self.element_base64.as_ref())
     }
@@ -134,7 +134,7 @@ impl Entry {
         let known = ORDERS.iter().find(|(known, _)| known == name);
         known
             .map(|(_, order)| Some(*order))
-            .ok_or_else(|| format!("collection is {name:?}, which is none of unordered, by-value and by-key"))
+            .ok_or_else(|| format!("collection is {name:?}, wanted unordered, by-value or by-key"))
     }
 
     pub fn key(&self) -> Result<Vec<u8>, String> {

@@ -181,7 +181,7 @@ pub fn read(medium: &SimMedium) -> Result<Audit, String> {
         whole.then(|| u64_at(head(copy), 24))
     };
     let copy = match (sequence(0), sequence(1)) {
-        (None, None) => return Err("no superblock is whole".into()),
+        (None, None) => return Err("neither superblock is valid".into()),
         (a, b) => usize::from(b > a),
     };
     let secret = Secret(u64_at(head(copy), 128));
@@ -205,7 +205,7 @@ pub fn read(medium: &SimMedium) -> Result<Audit, String> {
             return Err(format!("the header of extent {extent} has a wrong check"));
         }
         if (u64_at(block, 48), u64_at(block, 56)) != (secret.0, secret.tie(extent)) {
-            return Err(format!("the header of extent {extent} is not tied to its place"));
+            return Err(format!("the header of extent {extent} belongs to another place"));
         }
         let length = u64::from(low >> 5);
         match low & 15 {
@@ -272,7 +272,7 @@ impl OfTransaction {
                 .into_iter()
                 .for_each(|(key, record)| audit.keys.entry(key).or_default().push(record)),
             2 => {}
-            _ => return Err(format!("nothing says whether transaction {:#x} counts", self.transaction)),
+            _ => return Err(format!("the outcome of transaction {:#x} is not recorded", self.transaction)),
         }
         Ok(())
     }
@@ -307,7 +307,7 @@ fn run(audit: &mut Audit, base: u64, bytes: &[u8], generation: u64, secret: Secr
         let trailer = (value_end + sums + 7) & !7;
         let end = trailer + 16 * usize::from(member);
         if end > record.len() {
-            return Err(format!("the record at {:#x} ends behind its block", base + at as u64));
+            return Err(format!("the record at {:#x} ends beyond its block", base + at as u64));
         }
         let summed = if kind == 4 { key_bytes } else { key_bytes + value_bytes };
         let crc = u32_at(record, 0);
@@ -339,7 +339,10 @@ fn run(audit: &mut Audit, base: u64, bytes: &[u8], generation: u64, secret: Secr
             let owner = if owned { u64_at(record, head - 8) } else { STORE };
             let key = record[head..head + key_bytes].to_vec();
             if owned && owner == STORE {
-                return Err(format!("the record at {:#x} names the store's own table", base + at as u64));
+                return Err(format!(
+                    "the catalog record at {:#x} has the owner of the store's own table",
+                    base + at as u64
+                ));
             }
             let record = Record {
                 version,

@@ -84,11 +84,11 @@ pub fn read_all(setup: &Setup, store: &Sim, exact: bool, like: Option<&Allowed>)
     }
     let listed: Vec<Vec<u8>> = store.tables().into_iter().map(|table| table.name).collect();
     if listed != names {
-        return Err(format!("the store lists the tables {listed:?}, it finds {names:?}"));
+        return Err(format!("the store lists the tables {listed:?}, but opens {names:?}"));
     }
     let count = state[..setup.cell(setup.tables + 1, 0)].iter().flatten().count() as u64 + roots;
     if exact && store.stats().keys != count {
-        return Err(format!("the store says it has {} keys in all, it shows {count}", store.stats().keys));
+        return Err(format!("the store counts {} keys in all, scans find {count}", store.stats().keys));
     }
     Ok(state)
 }
@@ -109,13 +109,13 @@ fn read_table(
     place
         .for_each(|value| match setup.number(value.key()) {
             None if setup.is_key_of_place(value.key()) => roots += 1,
-            None => wrong = Some(format!("a scan shows key {:02x?}, which was never written", value.key())),
+            None => wrong = Some(format!("a scan returns key {:02x?}, which was never written", value.key())),
             Some(key) => {
                 let cell = setup.cell(table, key);
                 let likely = like.and_then(|like| like.likely(cell)).filter(|likely| is_entry(value, likely));
                 let found = likely.map_or_else(|| Arc::new(entry(value)), Arc::clone);
                 if state[cell].replace(found).is_some() {
-                    wrong = Some(format!("a scan shows key {key} twice"));
+                    wrong = Some(format!("a scan returns key {key} twice"));
                 }
             }
         })
@@ -129,7 +129,7 @@ fn read_table(
     };
     let read = read_places(setup, store, handle, table, state)?;
     if roots != read {
-        return Err(format!("a scan shows {roots} keys of collections, reading each {read}"));
+        return Err(format!("a scan returns {roots} keys of collections, single reads return {read}"));
     }
     let state = &state[setup.cells_of(table)];
     for (key, name) in setup.keys.iter().enumerate() {
@@ -148,7 +148,7 @@ fn read_table(
     }
     let count = state.iter().flatten().count() as u64 + roots;
     if exact && place.len() != count {
-        return Err(format!("the table says it has {} keys, it shows {count}", place.len()));
+        return Err(format!("the table counts {} keys, a scan finds {count}", place.len()));
     }
     Ok(roots)
 }
@@ -170,7 +170,7 @@ fn check_order(setup: &Setup, place: &Place<'_>, state: &[Option<Arc<Entry>>]) -
                 setup.keys[key] == value.key() && state[key].as_ref().is_some_and(|e| is_entry(&value, e))
             });
             if !agree {
-                return Err(format!("an iterator shows {:02x?}, wanted key {key:?}", value.key()));
+                return Err(format!("an iterator returns {:02x?}, wanted key {key:?}", value.key()));
             }
         }
         if wanted.next().is_some() {
@@ -226,7 +226,7 @@ pub fn open_and_look(
 pub fn accounts(store: &Sim) -> Result<(), String> {
     match store.audit() {
         differences if differences.is_empty() => Ok(()),
-        differences => Err(format!("the accounts are wrong: {}", differences.join("; "))),
+        differences => Err(format!("the audit finds wrong counts: {}", differences.join("; "))),
     }
 }
 
@@ -238,7 +238,7 @@ fn again(setup: &Setup, medium: &SimMedium) -> SimMedium {
 }
 
 fn reported(what: &'static str) -> impl Fn(duramen::Error) -> String {
-    move |error| format!("going on after recovery, {what}: {error}")
+    move |error| format!("after recovery, cannot {what}: {error}")
 }
 
 /// Whether `found` is `all` without some of the parts, or none.
@@ -258,7 +258,10 @@ pub fn audit(setup: &Setup, store: &Sim, medium: &SimMedium, state: &State) -> R
     let found = audit::read(medium)?;
     let free = stats.free_bytes / stats.extent_bytes;
     if found.free_extents != free {
-        return Err(format!("{} extents are free on the medium, the store says {free}", found.free_extents));
+        return Err(format!(
+            "{} extents are free on the medium, the store counts {free}",
+            found.free_extents
+        ));
     }
     if found.unsealed > 0 {
         return Err(format!("{} blocks are not sealed after recovery", found.unsealed));
@@ -278,14 +281,14 @@ pub fn audit(setup: &Setup, store: &Sim, medium: &SimMedium, state: &State) -> R
     let is_right = is_less_some(dead, stats.dead_bytes, may_be_counted);
     if !is_right && !store.recovery().estimated {
         return Err(format!(
-            "{dead} bytes are dead, of {used} of records and {} of room, the store says {}",
+            "{dead} bytes are dead, of {used} of records and {} of room, the store counts {}",
             found.room_bytes, stats.dead_bytes
         ));
     }
     for table in 0..=setup.tables {
         let owner = if table == 0 { Some(audit::STORE) } else { found.owner(&table_name(table)) };
         if table > 0 && owner.is_some() != state[setup.cell_of_table(table)].is_some() {
-            return Err(format!("table {table}: the catalog on the medium has owner {owner:?} of it"));
+            return Err(format!("table {table}: the catalog on the medium records owner {owner:?} for it"));
         }
         let Some(owner) = owner else { continue };
         for (key, name) in setup.keys.iter().enumerate() {
@@ -293,7 +296,7 @@ pub fn audit(setup: &Setup, store: &Sim, medium: &SimMedium, state: &State) -> R
             let shown = state[setup.cell(table, key)].as_ref().map(|entry| &entry.value[..]);
             if newest.as_deref() != shown {
                 return Err(format!(
-                    "key {key} of table {table}: the newest record on the medium is not what the store shows"
+                    "key {key} of table {table}: the newest record on the medium differs from the value that the store returns"
                 ));
             }
         }
@@ -303,7 +306,7 @@ pub fn audit(setup: &Setup, store: &Sim, medium: &SimMedium, state: &State) -> R
             let value_of = |cell: usize| state[cell].as_ref().map(|entry| entry.value.clone());
             if root.as_ref().map(|(_, value)| value.clone()) != value_of(cells.start) {
                 return Err(format!(
-                    "place {place}: the newest root on the medium is not what the store shows"
+                    "place {place}: the newest root on the medium differs from the value that the store returns"
                 ));
             }
             let elements = root.and_then(|(names, _)| names);
@@ -311,7 +314,7 @@ pub fn audit(setup: &Setup, store: &Sim, medium: &SimMedium, state: &State) -> R
                 let newest = elements.and_then(|owner| found.newest(owner, &element_key(at), setup.now()));
                 if newest != value_of(cells.start + 1 + at) {
                     return Err(format!(
-                        "element {at} of place {place}: the newest record on the medium is not what the store shows"
+                        "element {at} of place {place}: the newest record on the medium differs from the value that the store returns"
                     ));
                 }
             }
@@ -363,7 +366,7 @@ pub fn delete_all(
     for (key, name) in setup.keys.iter().enumerate() {
         let was = retry(&store, manual, || store.delete(name)).map_err(reported("delete"))?;
         if was != state[key].is_some() {
-            return Err(format!("delete of key {key} said {was}, it was present: {}", state[key].is_some()));
+            return Err(format!("delete of key {key} returned {was}, wanted {}", state[key].is_some()));
         }
     }
     let mut empty: State = state.clone();
@@ -376,7 +379,7 @@ pub fn delete_all(
     drop(store);
     let medium = again(setup, medium);
     let (store, mut state) = open_and_look(setup, &medium, boot, &Allowed::exactly(empty))
-        .map_err(|what| format!("everything was deleted, then the process died: {what}"))?;
+        .map_err(|what| format!("after deleting everything and a kill: {what}"))?;
     for (key, name) in setup.keys.iter().enumerate() {
         let value = value(key as u64 + 77, 12);
         retry(&store, manual, || store.put(name, &value)).map_err(reported("put"))?;
@@ -408,7 +411,7 @@ pub fn delete_all(
     drop(store);
     let medium = again(setup, &medium);
     let (store, _) = open_and_look(setup, &medium, boot, &Allowed::exactly(state))
-        .map_err(|what| format!("everything was deleted and written again, then the process died: {what}"))?;
+        .map_err(|what| format!("after deleting and rewriting everything and a kill: {what}"))?;
     medium.power_off();
     drop(store);
     Ok(())
@@ -470,11 +473,11 @@ pub fn overwrite_all(
     let store = if manual {
         // The next open drops uncommitted writes.
         open_and_look(setup, &next, boot, &Allowed::exactly(kept))
-            .map_err(|what| format!("closed, not committed: {what}"))?
+            .map_err(|what| format!("after a close without a commit: {what}"))?
             .0
     } else {
         open_and_look(setup, &next, boot, &Allowed::exactly(state))
-            .map_err(|what| format!("everything was overwritten, then closed: {what}"))?
+            .map_err(|what| format!("after overwriting everything and a close: {what}"))?
             .0
     };
     let rounds = 3 * setup.len_max / 60;
@@ -514,7 +517,7 @@ pub fn overwrite_all(
     for (key, value) in last.iter().enumerate().filter(|(_, value)| !value.is_empty()) {
         let found = store.get(&setup.keys[key]).map_err(reported("get"))?;
         if found.as_deref() != Some(&value[..]) {
-            return Err(format!("going on after recovery, key {key} is not what was written last"));
+            return Err(format!("after recovery, key {key} differs from the value written last"));
         }
     }
     drop(table);

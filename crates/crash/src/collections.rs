@@ -132,13 +132,16 @@ pub fn root_of(store: &Sim, found: &Value<'_>) -> Result<Root, String> {
         updatable: meta.updatable,
     };
     let named = meta.collection.map(|id| store.collection(id)).transpose();
-    let named = named.map_err(|error| format!("a root names a collection that is not there: {error}"))?;
+    let named = named.map_err(|error| format!("a root refers to a missing collection: {error}"))?;
     let kind = entry.value.first().copied().unwrap_or(STRING);
     match (&named, KINDS.get(usize::from(kind))) {
         (Some(named), Some(kind)) if named.order() == *kind => {}
         (None, None) => {}
         (named, _) => {
-            return Err(format!("a root of kind {kind} names {:?}", named.as_ref().map(CollectionOn::order)));
+            return Err(format!(
+                "a root of kind {kind} refers to {:?}",
+                named.as_ref().map(CollectionOn::order)
+            ));
         }
     }
     Ok((entry, named))
@@ -215,7 +218,7 @@ pub fn read_elements(
         cells[at] = found.map(entry);
     }
     if collection.len() != count {
-        return Err(format!("it says it has {} elements, it shows {count}", collection.len()));
+        return Err(format!("it counts {} elements, a scan finds {count}", collection.len()));
     }
     let is_there = |value: &Value<'_>| {
         let at = keys.iter().position(|key| key == value.key());
@@ -229,12 +232,15 @@ pub fn read_elements(
     };
     reads.each(visit).map_err(|error| format!("each: {error}"))?;
     if wrong || each != count {
-        return Err(format!("a visit of each of {count} elements shows {each}, wrong ones: {wrong}"));
+        return Err(format!("a visit of {count} elements returns {each}, wrong ones: {wrong}"));
     }
     let picked = reads.pick(count << 8 | seen[0].len() as u64, &mut |_| true);
     let picked = picked.map_err(|error| format!("pick: {error}"))?;
     if picked.as_ref().map_or(count > 0, |picked| !is_there(picked)) {
-        return Err(format!("of {count} elements {:02x?} is picked", picked.map(|picked| picked.to_vec())));
+        return Err(format!(
+            "a pick among {count} elements returns {:02x?}",
+            picked.map(|picked| picked.to_vec())
+        ));
     }
     match collection.order() {
         ElementOrder::Unordered => Ok(()),
@@ -259,7 +265,7 @@ pub fn scan_elements(
         };
         cursor = reads.scan(cursor, 3, visit)?;
         if let Some(key) = unknown {
-            return Ok(Err(format!("a scan shows element {key:02x?}, which was never written")));
+            return Ok(Err(format!("a scan returns element {key:02x?}, which was never written")));
         }
         if cursor == 0 {
             return Ok(Ok(()));
@@ -297,7 +303,7 @@ fn read_in_order(
         });
         if !walked.iter().cloned().eq(wanted) {
             return Err(format!(
-                "in order (reverse: {reverse}) it shows {walked:02x?}, wanted elements {sorted:?}"
+                "a walk in order (reverse: {reverse}) returns {walked:02x?}, wanted elements {sorted:?}"
             ));
         }
     }
@@ -308,10 +314,7 @@ fn read_in_order(
         }
         let nth = reads.nth(rank as u64).map_err(|error| format!("nth: {error}"))?;
         if nth.as_ref().is_none_or(|nth| nth.key() != keys[at]) {
-            return Err(format!(
-                "of rank {rank} is {:02x?}, wanted element {at}",
-                nth.map(|nth| nth.to_vec())
-            ));
+            return Err(format!("rank {rank} has {:02x?}, wanted element {at}", nth.map(|nth| nth.to_vec())));
         }
         let below = collection.rank_of_order(order(at).to_be_bytes(), false);
         let wanted = sorted.iter().filter(|&&other| order(other) < order(at)).count() as u64;
@@ -321,7 +324,7 @@ fn read_in_order(
     }
     let behind = reads.nth(sorted.len() as u64).map_err(|error| format!("nth: {error}"))?;
     if let Some(behind) = behind {
-        return Err(format!("{:02x?} lies behind the last element", behind.key()));
+        return Err(format!("found {:02x?} after the last element", behind.key()));
     }
     Ok(())
 }
@@ -510,7 +513,7 @@ pub fn check_gone(handle: &CollectionOn<SimMedium>) -> Result<(), String> {
         let kind = said.as_ref().err().map(duramen::Error::kind);
         // A put looks for space first.
         if kind != Some(ErrorKind::NotFound) && !(at == 1 && kind == Some(ErrorKind::OutOfSpace)) {
-            return Err(format!("a handle of a collection that is gone says {said:?}"));
+            return Err(format!("a handle of a reclaimed collection returns {said:?}"));
         }
     }
     Ok(())

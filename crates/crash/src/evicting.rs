@@ -203,12 +203,12 @@ fn read(run: &Run, store: &Sim) -> Result<Vec<Option<Content>>, String> {
     for (table, count) in counts.into_iter().enumerate() {
         let len = if table == 0 { store.len() } else { tables[table].as_ref().map_or(0, TableOn::len) };
         if len != count {
-            return Err(format!("table {table} says that it has {len} keys, it shows {count}"));
+            return Err(format!("table {table} counts {len} keys, a scan finds {count}"));
         }
     }
     match store.audit() {
         wrong if wrong.is_empty() => Ok(all),
-        wrong => Err(format!("the accounts are wrong: {}", wrong.join("; "))),
+        wrong => Err(format!("the audit finds wrong counts: {}", wrong.join("; "))),
     }
 }
 
@@ -261,10 +261,10 @@ impl<'r> Session<'r> {
             let first = evicted.label as usize * self.run.keys;
             let cell = (first..first + self.run.keys).find(|&cell| self.run.name(cell) == evicted.key);
             let Some(cell) = cell.filter(|_| evicted.label < KEPT as u32) else {
-                return Err(format!("{evicted:?} was evicted, and there is no such key"));
+                return Err(format!("{evicted:?} was evicted, but no such key was written"));
             };
             if self.now[cell].take().is_none() {
-                return Err(format!("key {cell} was evicted and is not there"));
+                return Err(format!("key {cell} was evicted, but it was absent before"));
             }
             self.changes[cell].push(Change { start, end, to: None, evicted: true });
         }
@@ -318,7 +318,7 @@ impl<'r> Session<'r> {
             Err(error) => return Err(format!("write key {cell}: {error}")),
         }
         if was.is_some_and(|was| was != self.now[cell].is_some()) {
-            return Err(format!("a delete of key {cell} said {was:?}, it held {:?}", self.now[cell]));
+            return Err(format!("a delete of key {cell} returned {was:?}, the key had {:?}", self.now[cell]));
         }
         let end = self.medium.position();
         self.changes[cell].push(Change { start, end, to: to.clone(), evicted: false });
@@ -368,7 +368,7 @@ impl<'r> Session<'r> {
                         self.some(rng)?;
                     }
                     if held.as_deref().map(<[u8]>::to_vec) != was {
-                        return Err("a value changed while it was held".to_owned());
+                        return Err("a value changed while it was pinned".to_owned());
                     }
                 }
                 6..=9 => {
@@ -488,7 +488,7 @@ fn delete_all(run: &Run, store: Sim, medium: &SimMedium, boot: u64) -> Result<()
     medium.power_off();
     match found.iter().position(Option::is_some) {
         Some(cell) => {
-            Err(format!("all was deleted, then the process died: key {cell} holds {:?}", found[cell]))
+            Err(format!("after deleting everything and a kill: key {cell} holds {:?}", found[cell]))
         }
         None => Ok(()),
     }

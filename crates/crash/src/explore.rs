@@ -142,7 +142,7 @@ fn acknowledged_is_durable(log: &Log, history: &History) -> Result<(), String> {
         };
         if let Some(event) = walker.dirty_since(from) {
             return Err(format!(
-                "step {at}, {}, returned at event {} while what was stored at event {event} (line {}) was not durable",
+                "step {at}, {}, returned at event {} while the store of event {event} (line {}) was not durable",
                 step.what, step.end, log.events[event].line
             ));
         }

@@ -231,7 +231,7 @@ fn report(totals: &Totals, counts: &Counts, violations: u64, seconds: f64) -> bo
         return false;
     }
     let mut missed = false;
-    println!("points crashed at, by what they fell inside of:");
+    println!("crash points by the activity that they interrupted:");
     for (name, &count) in NAMES.iter().zip(&totals.inside) {
         println!("  {name:31} {count:10}{}", if count == 0 { "  NONE" } else { "" });
         missed |= count == 0;
@@ -253,7 +253,7 @@ fn report(totals: &Totals, counts: &Counts, violations: u64, seconds: f64) -> bo
 
 #[cfg(not(feature = "mutants"))]
 fn hunt_mutants(_arguments: &Arguments) -> ExitCode {
-    eprintln!("built without planted bugs: add --features mutants");
+    eprintln!("this build has no planted bugs: add --features mutants");
     ExitCode::FAILURE
 }
 

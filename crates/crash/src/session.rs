@@ -204,7 +204,7 @@ impl<'s> Session<'s> {
                     return Err(format!("a delete finds no space: {:?}", self.store()?.stats()));
                 }
                 if matches!(outcome, Outcome::Done) && was != Some(present) {
-                    return Err(format!("delete said {was:?}, the key was present: {present}"));
+                    return Err(format!("delete returned {was:?}, the key was present: {present}"));
                 }
                 if present {
                     effects.push((*key, None));
@@ -398,11 +398,13 @@ impl<'s> Session<'s> {
         let changed = stamp.is_some_and(|(_, changed)| changed);
         match (did.flatten(), old) {
             (Some(Update::InPlace | Update::NewVersion), _) if changed => {
-                Err("updated although the key was changed since".into())
+                Err("an update succeeded although the key had changed".into())
             }
             (None, _) if matches!(outcome, Outcome::Done) && stamp.is_some() => Ok(Outcome::Refused),
-            (Some(Update::Absent), Some(_)) => Err("update says that the key is absent; it is there".into()),
-            (Some(Update::InPlace | Update::NewVersion), None) => Err("update of an absent key".into()),
+            (Some(Update::Absent), Some(_)) => Err("an update reports an existing key as absent".into()),
+            (Some(Update::InPlace | Update::NewVersion), None) => {
+                Err("an update of an absent key succeeded".into())
+            }
             (_, None) => Ok(outcome),
             (_, Some(old)) => {
                 let mut entry = Entry::clone(&old);
@@ -434,7 +436,7 @@ impl<'s> Session<'s> {
             Some(table) => writer.table(table).modify_in_place(name, change),
         };
         if shown.is_some() && shown.as_ref() != self.visible(key).as_deref() {
-            return Err("an update in place is shown an absent value".into());
+            return Err("an update in place got no value of an existing key".into());
         }
         match (self.outcome(done)?, shown) {
             ((outcome, Some(Modified::InPlace)), Some(mut entry)) => {
@@ -491,7 +493,7 @@ impl<'s> Session<'s> {
         };
         let (_, swap) = self.outcome(done)?;
         match swap {
-            Some(Swap::Done) if changed => Err("swapped although the key was changed since".into()),
+            Some(Swap::Done) if changed => Err("a swap succeeded although the key had changed".into()),
             Some(Swap::Done) => {
                 if value.is_some() || self.visible(key).is_some() {
                     let entry = |value| Entry { value, tag: 3, expires_at: None, updatable: false };
@@ -551,7 +553,7 @@ impl<'s> Session<'s> {
             self.writer()?.apply(&batch)
         };
         match self.outcome(done)?.1 {
-            Some(Swap::Done) if changed => Err("applied although a key was changed since".into()),
+            Some(Swap::Done) if changed => Err("a batch was applied although a key had changed".into()),
             Some(Swap::Done) => Ok(Outcome::Done),
             Some(Swap::Changed) if expects.is_empty() => Err("a batch without conditions failed".into()),
             Some(Swap::Changed) | None => Ok(Outcome::Refused),
@@ -590,7 +592,9 @@ impl<'s> Session<'s> {
                     Some(value) => writer.put(&key, value),
                     None => match writer.delete(&key) {
                         Ok(was) if was != present => {
-                            return Err(format!("a delete said {was}, the element was present: {present}"));
+                            return Err(format!(
+                                "a delete returned {was}, the element was present: {present}"
+                            ));
                         }
                         done => done.map(|_| ()),
                     },
@@ -662,7 +666,8 @@ impl<'s> Session<'s> {
                 }
                 let found = keys.get(name)?.map(|value| value.to_vec());
                 if found != entry.as_ref().map(|entry| entry.value.clone()) {
-                    wrong = Some(format!("a transaction does not see what it wrote to {name:?}: {found:?}"));
+                    wrong =
+                        Some(format!("a transaction reads {found:?} from {name:?}, wanted its own write"));
                 }
             }
             if gives_up { Err(Error::aborted("on purpose")) } else { Ok(Swap::Done) }
@@ -742,7 +747,7 @@ impl<'s> Session<'s> {
                 kind == Some(ErrorKind::NotFound) || at == 1 && kind == Some(ErrorKind::OutOfSpace)
             };
             if let Some(other) = (0..said.len()).find(|&at| !is_reported(at)) {
-                return Err(format!("a handle of a dropped table says {:?}", said[other]));
+                return Err(format!("a handle of a dropped table returns {:?}", said[other]));
             }
         }
         Ok(false)
@@ -770,7 +775,7 @@ impl<'s> Session<'s> {
                             Err(error) if error.kind() == ErrorKind::InvalidInput => {
                                 Ok((Outcome::Refused, false))
                             }
-                            done => Err(format!("a table of the other kind is made: {done:?}")),
+                            done => Err(format!("a table was opened with the wrong kind of index: {done:?}")),
                         };
                     }
                     Some(_) => {}
@@ -781,7 +786,7 @@ impl<'s> Session<'s> {
             Op::Clear { table } | Op::Drop { table } if !is_there(table) => {
                 return match store.drop_table(table_name(table)) {
                     Ok(false) => Ok((Outcome::Refused, false)),
-                    done => Err(format!("a table that is not there is dropped: {done:?}")),
+                    done => Err(format!("a missing table was dropped: {done:?}")),
                 };
             }
             Op::Clear { table } => {
@@ -799,7 +804,7 @@ impl<'s> Session<'s> {
                 if !is_there(a) || !is_there(b) {
                     return match done {
                         Err(error) if error.kind() == ErrorKind::NotFound => Ok((Outcome::Refused, false)),
-                        done => Err(format!("a table that is not there is swapped: {done:?}")),
+                        done => Err(format!("a missing table was swapped: {done:?}")),
                     };
                 }
                 let own = std::iter::once((setup.cell_of_table(a), setup.cell_of_table(b)));
@@ -816,7 +821,7 @@ impl<'s> Session<'s> {
         let (outcome, _) = self.outcome(done)?;
         let may_refuse = self.holding || setup.case.promise() == Promise::Uncommitted;
         if matches!(outcome, Outcome::Refused) && !may_refuse && !matches!(op, Op::Make { .. }) {
-            return Err(format!("there is no space for it: {:?}", store.stats()));
+            return Err(format!("found no space: {:?}", store.stats()));
         }
         if let Some((table, handle)) = made {
             self.tables[table - 1] = Some(handle);

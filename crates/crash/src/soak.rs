@@ -433,17 +433,17 @@ impl<G: Ground> Run<'_, G> {
                 let had = self.content.remove(&number).is_some();
                 if was != (had || is_unknown) {
                     return Err(format!(
-                        "a delete of key {number} said {was}, it was there: {had}, a get was Corrupt: {is_unknown}"
+                        "a delete of key {number} returned {was}, the key was present: {had}, a get was Corrupt: {is_unknown}"
                     ));
                 }
                 match self.damaged.then(|| store.get(key(number))) {
                     None | Some(Ok(None)) => Ok(()),
-                    Some(found) => Err(format!("key {number} is deleted, and a get says {found:?}")),
+                    Some(found) => Err(format!("key {number} is deleted, and a get returns {found:?}")),
                 }
             }
             // Damage never makes a delete fail.
             Err(error) => Err(format!(
-                "a delete of key {number} failed, a value is kept: {}: {error} ({:?})",
+                "a delete of key {number} failed, with a pinned value: {}: {error} ({:?})",
                 self.keeping,
                 store.stats()
             )),
@@ -600,13 +600,13 @@ impl<G: Ground> Run<'_, G> {
             let wanted = number.and_then(|number: u64| self.content.get(&number));
             seen.extend(number);
             if wanted.map(|value| &value[..]) != Some(found.bytes()) {
-                wrong = Some(format!("a scan showed a wrong value of {:?}", found.key()));
+                wrong = Some(format!("a scan returned a wrong value of {:?}", found.key()));
             }
         });
         match (wrong, scanned) {
             (Some(wrong), _) => Err(wrong),
             (None, Ok(())) if seen.len() == self.content.len() || self.damaged => Ok(()),
-            (None, Ok(())) => Err(format!("a scan showed {} of {} keys", seen.len(), self.content.len())),
+            (None, Ok(())) => Err(format!("a scan returned {} of {} keys", seen.len(), self.content.len())),
             (None, Err(error)) if self.is_reported(&error) => Ok(()),
             (None, Err(error)) => Err(format!("a scan failed: {error}")),
         }
@@ -656,7 +656,7 @@ impl<G: Ground> Run<'_, G> {
         self.keeping = true;
         self.churn(store)?;
         self.keeping = false;
-        if kept.bytes() == before { Ok(()) } else { Err(format!("the value kept of key {number} changed")) }
+        if kept.bytes() == before { Ok(()) } else { Err(format!("the pinned value of key {number} changed")) }
     }
 
     fn open(&mut self) -> Result<StoreOn<G::Medium>, String> {
@@ -769,7 +769,7 @@ impl<G: Ground> Run<'_, G> {
         let store = store.map_err(|error| format!("the rest of a damaged store is not served: {error}"))?;
         let reported = (store.stats().damaged_blocks, store.recovery().damage.len());
         if (reported.0 == 0) != (reported.1 == 0) {
-            return Err(format!("{} blocks are damaged, and {} places told", reported.0, reported.1));
+            return Err(format!("{} blocks are damaged, and {} places are reported", reported.0, reported.1));
         }
         Ok(store)
     }
@@ -786,7 +786,11 @@ impl<G: Ground> Run<'_, G> {
         match self.ground.open(&self.plan.options) {
             // The background thread may just have repaired the last damage.
             Ok(store) if damaged == 0 || self.plan.options.background => return Ok(Some(store)),
-            Ok(_) => return Err(format!("{damaged} blocks were damaged at the close, and it opens")),
+            Ok(_) => {
+                return Err(format!(
+                    "{damaged} blocks were damaged at the close, and the store opens without an error"
+                ));
+            }
             Err(error) if error.kind() == ErrorKind::Corrupt => self.counts.refused_opens += 1,
             Err(error) => return Err(format!("a damaged store does not open: {error}")),
         }
@@ -809,7 +813,7 @@ impl<G: Ground> Run<'_, G> {
                 self.check(&store, number)?;
             }
             if store.delete(key(number)).is_err() || !matches!(store.get(key(number)), Ok(None)) {
-                return Err(format!("key {number} is deleted, and there"));
+                return Err(format!("key {number} is deleted, but found"));
             }
         }
         for _ in 0..4 {
@@ -823,7 +827,7 @@ impl<G: Ground> Run<'_, G> {
             // It opened by an image from the preceding close, so all damage was known and has been written again.
             Ok(_) if damaged == 0 || now == 0 => Ok(()),
             Ok(_) => Err(format!(
-                "{damaged} damaged blocks were served and {now} are left, and it opens as if whole"
+                "{damaged} damaged blocks were served and {now} remain, and the store opens without an error"
             )),
         }
     }

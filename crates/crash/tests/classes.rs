@@ -1,4 +1,4 @@
-//! Known classes of bugs in stores on persistent memory, one by one: docs/internals/crash-classes.md says which test is whose.
+//! Known classes of bugs in stores on persistent memory; docs/internals/crash-classes.md assigns each class its tests.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 
@@ -32,7 +32,7 @@ fn mixed(count: usize) -> Vec<Op> {
         .collect()
 }
 
-/// What `setup` does to a medium: its record, and what may be left at each of its positions.
+/// The recorded run of `setup` on a medium, and the states allowed at each of its positions.
 fn recorded(setup: &Setup) -> (Log, duramen_crash::oracle::History) {
     setup.clock.store(TIME_BEGIN, Relaxed);
     let medium = SimMedium::resume(Log::empty(setup.case.model, setup.len_max));
@@ -74,7 +74,7 @@ fn a_crash_at_any_event_of_creation_or_growth_leaves_no_store_or_a_working_one()
 fn a_record_duplicated_by_a_crash_does_not_reappear_after_a_delete() {
     let _alone = alone();
     let tuning = Tuning { compaction_bytes_min: Some(64), ..Tuning::default() };
-    // Keys that stay among keys that come and go, so that every block has something to be moved.
+    // Lasting keys among short-lived ones, so that compaction must move records of every block.
     let names: Vec<Vec<u8>> = (0..12u8).map(|i| vec![i; 3]).collect();
     let keys: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
     let mut ops = Vec::new();
@@ -156,7 +156,7 @@ fn no_crash_makes_later_writes_of_a_key_or_block_slow() {
                 let medium = SimMedium::resume(log);
                 let store = duramen::StoreOn::open_on(medium.clone(), &setup.options(2)).unwrap();
                 for key in &setup.keys {
-                    // In events of the medium, of which a put takes some ten; compaction and growth take hundreds.
+                    // In events of the medium: a put takes about ten, compaction and growth take hundreds.
                     let before = medium.position();
                     store.put(key, b"after the crash").unwrap();
                     assert!(store.delete(key).unwrap());
@@ -182,7 +182,7 @@ fn a_store_opens_at_another_address() {
             store.put(key, [i as u8; 100]).unwrap();
         }
         store.commit().unwrap();
-        // The first mapping is still there, so the second cannot be at its place.
+        // The first mapping still exists, so the second has another address.
         let again = SimMedium::resume(medium.log());
         let bases = [&medium, &again].map(|medium| medium.pointer(duramen_media::Offset(0), 1));
         assert_ne!(bases[0], bases[1]);
@@ -197,7 +197,7 @@ fn a_store_opens_at_another_address() {
 
 #[test]
 fn a_value_is_read_with_its_own_tag_and_expiry() {
-    // Only what goes with the value differs between the writes; conditional writes see every one of them.
+    // The writes differ only in tag and expiry; conditional writes distinguish each of them.
     let ops: Vec<Op> = (0..60)
         .map(|i| match i % 6 {
             4 => Op::Swap { key: i % 4, fresh: true, bytes: Some(0) },
@@ -219,7 +219,7 @@ fn a_value_is_read_with_its_own_tag_and_expiry() {
 #[test]
 fn batches_at_the_borders_of_blocks_are_whole_or_absent() {
     let _alone = alone();
-    // A block of one extent of 512 bytes has 448 for records. Batch and member take 24 each, the key 8.
+    // A block of one extent of 512 bytes has 448 for records. Header and trailer take 24 each, the key 8.
     for extents in 1..=3usize {
         let exact = extents * 512 - 64 - 24 - 24 - 8;
         for bytes in [exact - 9, exact - 8, exact - 7, exact - 1, exact, exact + 1, exact + 8, exact + 9] {
@@ -235,7 +235,7 @@ fn batches_at_the_borders_of_blocks_are_whole_or_absent() {
 #[test]
 fn batches_larger_than_a_bucket_a_segment_or_a_block_are_whole_or_absent() {
     let _alone = alone();
-    // Eight slots of a bucket, sixteen of two, and the stash behind them; the keys share all hash bits but some.
+    // Eight slots of a bucket, sixteen of two, and the stash after them; the keys share most hash bits.
     let names: Vec<Vec<u8>> = (0..40u8).map(|i| vec![b'k', i]).collect();
     let keys: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
     for count in [7, 8, 9, 15, 16, 17, 22, 23, 24, 39, 40] {

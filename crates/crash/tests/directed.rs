@@ -1,4 +1,5 @@
-//! What must hold in scenarios that are written down step by step; `cargo xtask crash --mutants` shows that each can fail.
+//! What must hold in scenarios that are written down step by step; `cargo xtask crash --mutants` shows that each can
+//! fail.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 

@@ -1,4 +1,5 @@
-//! What fails beside a store: write-backs as Linux fails them, a power failure within a group, space, a thread that panics, a record.
+//! Failures around a store: write-backs that fail as in Linux, a power failure within a group, no space, a thread that
+//! panics, a damaged record.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 
@@ -17,8 +18,8 @@ use support::{alone, image_of, options};
 
 const LEN_MAX: u64 = 256 << 10;
 
-/// A checkpoint reads a slot that points to a record of a group which its thread has not drained. The image then says
-/// nothing of the record before, which lies in a block that is kept, and so is not read.
+/// A checkpoint reads a slot that points to a record of a group that its thread has not drained. The checkpoint then
+/// lacks the previous record, whose block it covers, so that recovery does not read that record.
 #[test]
 fn a_checkpoint_during_an_open_group_loses_no_acknowledged_write() {
     let _alone = alone();
@@ -68,28 +69,28 @@ fn a_checkpoint_during_an_open_group_loses_no_acknowledged_write() {
     }
 }
 
-/// Pages as Linux keeps them: a page whose write-back failed counts as clean until it is stored to again, and the failure is
-/// told to one `fdatasync` of the open file, whichever comes first. [`Syncs`] is what the mapped file has too.
+/// A page cache like that of Linux. A page whose write-back failed counts as clean until the next store to it. The
+/// kernel reports the failure to the first `fdatasync` of the open file only. The mapped file uses [`Syncs`] too.
 #[derive(Clone)]
 struct Kernel {
     cache: SimMedium,
     state: Arc<Mutex<State>>,
     fails_in: Arc<AtomicUsize>,
     syncs: Arc<Syncs>,
-    /// Run once, after pages were written and before it is looked whether one failed, by the sync that failed a page.
+    /// Run once by the sync that fails a page, between writing the pages and checking for a failure.
     between: Arc<Mutex<Option<Between>>>,
-    /// Which of the dirty pages fails.
+    /// The dirty page that fails.
     which: Arc<AtomicUsize>,
 }
 
 type Between = Box<dyn FnOnce() + Send>;
 
 struct State {
-    /// What the device has.
+    /// The content of the device.
     device: Vec<[u64; 8]>,
     /// Pages that were stored to since they were last written back.
     dirty: BTreeSet<u64>,
-    /// A failure that nobody was told of.
+    /// A failure that no sync has reported yet.
     error: bool,
 }
 
@@ -151,14 +152,14 @@ impl Kernel {
         Ok(())
     }
 
-    /// What is there when the file system was unmounted, which writes what is dirty.
+    /// The content after an unmount, which writes the dirty pages.
     fn unmounted(&self) -> Self {
-        // Nothing else is told of this one.
+        // No other error is reported for this one.
         let _ = self.fdatasync();
         self.device()
     }
 
-    /// What is there after a power failure.
+    /// The content after a power failure.
     fn device(&self) -> Self {
         Self::new(&self.state.lock().unwrap().device, self.cache.len())
     }
@@ -239,8 +240,8 @@ fn page_options(boot: u8) -> Options {
     Options { extent_bytes: Some(16 << 10), ..options(boot) }
 }
 
-/// The background thread raises the time floor once a second and looks at no error. The sync of that loses a page with a record that
-/// waits for its commit; the commit's own sync finds nothing dirty, and the write is acknowledged.
+/// The background thread raised the time floor once a second and ignored errors. Its sync lost a page with a record
+/// that waited for its commit. The sync of the commit then found nothing dirty, and the write was acknowledged.
 #[test]
 fn a_failed_sync_of_the_time_floor_poisons_the_store() {
     let _alone = alone();
@@ -270,7 +271,7 @@ fn a_failed_sync_of_the_time_floor_poisons_the_store() {
     );
 }
 
-/// Two syncs at once, of which one fails for both: the kernel tells it one of them.
+/// Two concurrent syncs, where one failure concerns both: the kernel reports it to one of them.
 #[test]
 fn a_failed_sync_that_the_kernel_reports_to_another_thread_acknowledges_nothing() {
     let _alone = alone();
@@ -280,7 +281,7 @@ fn a_failed_sync_that_the_kernel_reports_to_another_thread_acknowledges_nothing(
     let other = store.clone();
     let (report, reported) = channel();
     *medium.between.lock().unwrap() = Some(Box::new(move || {
-        // A block of several extents is opened, which is synced: that one could be told instead.
+        // Opening a block of several extents syncs it: the kernel could report the failure to that sync.
         std::thread::spawn(move || report.send(other.put(b"large", [3; 40_000])));
         std::thread::sleep(Duration::from_millis(300));
     }));
@@ -350,7 +351,7 @@ fn a_failed_write_back_is_noted_on_the_medium_before_a_kill() {
     assert!(refused.is_empty(), "{refused:#?}");
 }
 
-/// A checkpoint locks the image and waits for the compactor; a compactor that finds no room would have the image given up.
+/// A checkpoint holds its lock and waits for the compactor, and a compactor without room wants to drop that checkpoint.
 #[test]
 fn a_full_store_with_a_persistent_index_does_not_hang() {
     let _alone = alone();
@@ -396,7 +397,7 @@ fn a_full_store_with_a_persistent_index_does_not_hang() {
     }
     let begun = Instant::now();
     let mut last = (0, 0);
-    // Stuck within three seconds, when it was.
+    // The deadlock showed within three seconds.
     while begun.elapsed() < Duration::from_secs(8) {
         std::thread::sleep(Duration::from_secs(2));
         let now = (done.load(SeqCst), maintained.load(SeqCst));
@@ -408,7 +409,7 @@ fn a_full_store_with_a_persistent_index_does_not_hang() {
     assert!(store.stats().checkpoints > 10);
 }
 
-/// docs/internals/format.md: salvage "reads on behind the damage and saves the newest valid version of every key".
+/// Salvage continues after the damage and saves the newest valid version of every key.
 #[test]
 fn salvage_saves_batches_that_follow_damage() {
     let _alone = alone();
@@ -431,12 +432,12 @@ fn salvage_saves_batches_that_follow_damage() {
     let (_, report) = duramen::salvage_on(&image, &target, &options).unwrap();
     assert_eq!(report.damage.len(), 1, "{report:?}");
     let get = |key: &[u8]| target.get(key).unwrap().map(|value| String::from_utf8(value.to_vec()).unwrap());
-    assert_eq!(get(b"alone").as_deref(), Some("value"), "what lies behind the batch");
+    assert_eq!(get(b"alone").as_deref(), Some("value"), "a key after the batch");
     assert_eq!((get(b"member").as_deref(), get(b"before").as_deref()), (Some("value"), Some("new")));
 }
 
-/// After an open by image a damaged record may be met until the background has verified it: by a put in an epoch, too, for
-/// which commits wait.
+/// After an open by checkpoint, any call may find a damaged record until the background thread has verified it. That
+/// includes a put within an epoch, for which commits wait.
 #[test]
 fn a_put_over_a_damaged_record_neither_panics_nor_stops_others() {
     let _alone = alone();
@@ -513,7 +514,7 @@ fn a_store_reopened_after_a_failed_write_back_returns_only_durable_values() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Reads led the commits that compaction's copies waited for: of keys that nobody had written for long.
+/// Reads of keys without recent writes ran the commits for which compaction's copies waited.
 #[test]
 fn a_read_of_a_moved_record_waits_for_no_commit() {
     let _alone = alone();
@@ -528,7 +529,7 @@ fn a_read_of_a_moved_record_waits_for_no_commit() {
         for i in (0..200u8).filter(|i| i % 4 != 0) {
             store.put([i], [2; 40]).unwrap();
         }
-        // While somebody keeps a value nothing is freed, which is what compaction commits for.
+        // While a value is pinned, compaction frees nothing, so it does not commit.
         let kept = store.get([0]).unwrap().unwrap();
         for _ in 0..8 {
             store.maintain().unwrap();

@@ -1,4 +1,4 @@
-//! Media that fail: what cannot be read, bits and lines that changed, syncs that lie, growth that fails.
+//! Media that fail: unreadable ranges, changed bits and lines, ignored syncs, growth that fails.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 
@@ -14,7 +14,7 @@ const LEN_MAX: u64 = 64 << 10;
 
 type Content = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// A store with every kind of record, closed; its bytes, its length, and what it holds.
+/// A closed store with every kind of record: its bytes, its length, and its content.
 fn closed(model: Model) -> (Vec<[u64; 8]>, u64, Content) {
     let medium = SimMedium::resume(Log::empty(model, LEN_MAX));
     let store = StoreOn::open_on(medium.clone(), &options(1)).unwrap();
@@ -57,7 +57,7 @@ fn content_of(store: &StoreOn<SimMedium>) -> Content {
     content
 }
 
-/// Salvages into a new store; everything saved must be what was there.
+/// Salvages into a new store; everything saved must have been in the old one.
 fn salvaged(medium: &SimMedium, content: &Content) -> usize {
     let target = SimMedium::resume(Log::empty(Model::Byte, 1 << 20));
     let target = StoreOn::open_on(target, &options(1)).unwrap();
@@ -66,14 +66,18 @@ fn salvaged(medium: &SimMedium, content: &Content) -> usize {
     let found = content_of(&target);
     assert_eq!(saved as usize, found.len());
     for (key, value) in &found {
-        // An older version is the newest valid one when the newest, or a tombstone, is damaged: told above, and whole.
+        // An older version is the newest valid one if a newer one or a tombstone is damaged, which was reported above.
         let older = value[..] == [9; 30] || value[..] == [key[0]; 60];
-        assert!(content.get(key) == Some(value) || older, "key {:?} is not what was written", &key[..1]);
+        assert!(
+            content.get(key) == Some(value) || older,
+            "key {:?} differs from the written value",
+            &key[..1]
+        );
     }
     found.len()
 }
 
-/// The rest is served, without a touch of what cannot be read, and the damage stays known.
+/// The rest is served without an access to the unreadable range, and the damage stays known.
 fn rest_is_served(medium: &SimMedium, at: u64) {
     let serve = |boot| Options { on_corruption: OnCorruption::Serve, ..options(boot) };
     let whole_head = match StoreOn::open_on(medium.clone(), &serve(3)) {
@@ -140,7 +144,7 @@ fn an_unreadable_range_is_reported_with_its_place_and_the_rest_is_saved() {
         medium.poison(Offset(0), 8192);
         let error = StoreOn::open_on(medium.clone(), &options(2)).unwrap_err();
         assert!(error.to_string().contains("cannot be read"), "{error}");
-        // Without a head, the blocks tell what there is.
+        // Without a head, the blocks show the content.
         let report = check_on(&medium, &options(2)).unwrap();
         assert!(!report.damage.is_empty() && report.keys == content.len() as u64, "{report:?}");
     }
@@ -180,7 +184,7 @@ fn a_key_in_an_unreadable_block_is_reported_and_can_be_set_again() {
     options.compaction_dead_percent = 5;
     let store = StoreOn::open_on(medium.clone(), &options).unwrap();
     for round in 0..4u8 {
-        // In each block one is written once.
+        // Each block has one key that is written once.
         for i in (0..20u8).filter(|i| round == 0 || i % 5 != 0) {
             store.put([i], [round; 59]).unwrap();
         }
@@ -200,7 +204,7 @@ fn a_key_in_an_unreadable_block_is_reported_and_can_be_set_again() {
     assert_eq!(store.get([0]).unwrap().as_deref(), Some(&b"whole"[..]));
 }
 
-/// Opens a damaged image: told, or nothing changed. Whether it was told.
+/// Opens a damaged image: either the damage is reported or nothing changed. Returns whether it was reported.
 fn reported_or_the_same(medium: &SimMedium, content: &Content, what: &str) -> bool {
     let report = check_on(medium, &options(2));
     let opened = StoreOn::open_on(medium.clone(), &options(2));
@@ -322,5 +326,5 @@ fn an_ignored_sync_leaves_whole_written_values_or_is_reported() {
             image.power_off();
         }
     }
-    assert!(reported > 0, "no lie was ever told");
+    assert!(reported > 0, "no ignored sync was reported");
 }

@@ -8,23 +8,23 @@
 //!             │
 //!  look: the store opens; its checkpoint is the last whole one or that in flight, and its keys are of that checkpoint
 //!             │
-//!  the job goes on from some of them to the end: keys and files are those of a job that nobody disturbed;
-//!  from a few, and after a mere process crash, on a medium that records again, and is crashed again
+//!  the job resumes from some of them and runs to the end: keys and files are those of an undisturbed job;
+//!  from a few, and after a process crash, on a medium that records again and is crashed again
 //! ```
 //!
-//! What is checked of an image, with E the checkpoint that it has:
+//! Checks of an image, with E the checkpoint that it contains:
 //!
-//! 1. E is not older than the last one that the job was told is whole, and not newer than the one that had begun.
+//! 1. E is not older than the last one that the store reported as complete, and not newer than the last that began.
 //! 2. The keys of the job's sinks are, byte for byte, those that the store had when E was whole: state, positions and
 //!    results are of one epoch.
-//! 3. The store's own accounts are right.
+//! 3. The audit of the store finds no fault.
 //! 4. At the end of the input keys and files are those of an undisturbed run: no row is missing, none counted twice.
 //!
 //! Files lie in a real directory. For an image they are laid out as the sink leaves them then: parts of whole
 //! checkpoints published; that of E published, or complete and not yet renamed; of the next one any beginning.
 //!
-//! [`Rhythm::Apart`] repeats with its seed, event by event. [`Rhythm::Beside`] has rows change what is being saved, on
-//! threads: there the seed repeats what is done, not when.
+//! [`Rhythm::Apart`] repeats with its seed, event by event. With [`Rhythm::Beside`], threads change the state while it
+//! is saved: there the seed repeats the operations, but not their times.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 
@@ -48,11 +48,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How many images of each kind of run are looked at, about; of large ones an eighth.
+/// The approximate number of images examined per kind of run; an eighth for large ones.
 const IMAGES: &str = "DURAMEN_STREAM_IMAGES";
 /// The seed of the first run.
 const SEED: &str = "DURAMEN_STREAM_SEED";
-/// How many seeds are run, one after the other.
+/// The number of seeds to run.
 const SEEDS: &str = "DURAMEN_STREAM_SEEDS";
 
 /// State that is updated and state that is dropped with its window; sinks of keys, and one of files. All of it by one
@@ -76,7 +76,7 @@ END;";
 
 const NAME: &str = "job";
 
-/// How much a job has to do.
+/// The size of a job.
 #[derive(Debug)]
 struct Size {
     rows: u64,
@@ -95,7 +95,7 @@ static SMALL: Size = Size { rows: 600, batch_rows: 40, bidders: 60, step_millis:
 /// window has closed; 2 windows.
 static LARGE: Size =
     Size { rows: 24_000, batch_rows: 3000, bidders: 30_000, step_millis: 1, len_max: 48 << 20 };
-/// Batches of a run that goes on beside its checkpoints, from one of these to the next.
+/// Batches from one checkpoint to the next, in a run that continues during its checkpoints.
 const BATCHES_BESIDE: u64 = 4;
 
 /// Images at one position; with byte granularity there are seldom more than two.
@@ -103,12 +103,12 @@ fn images_at_once(model: Model) -> usize {
     if model == Model::Byte { 2 } else { 6 }
 }
 
-/// How checkpoints lie among rows while the job is recorded.
+/// When checkpoints are made while the job is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rhythm {
-    /// One behind each batch, and nothing runs beside it.
+    /// One after each batch, with nothing else running.
     Apart,
-    /// One after the other, while so many threads go on with rows; the store has its background thread.
+    /// One after the other, while this many threads process rows; the store has its background thread.
     Beside(usize),
 }
 
@@ -121,24 +121,24 @@ impl Rhythm {
     }
 }
 
-/// A planted bug, to see that the check can fail.
+/// A planted bug, which shows that the check can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bug {
     None,
-    /// A checkpoint has the place of its source from before its state.
+    /// A checkpoint has a position of its source that is older than its state.
     PlaceBehind,
-    /// ... from behind it.
+    /// ... that is newer than its state.
     PlaceAhead,
-    /// Somebody else commits the job's store: positions, state and results come to lie in several epochs.
+    /// Another thread commits the job's store: positions, state and results are in several epochs.
     SomebodyCommits,
-    /// A sync of the medium says that it succeeded, and makes nothing durable.
+    /// A sync of the medium reports success and makes nothing durable.
     SyncLies,
 }
 
 /// The keys of the sinks in the store: database and name, type and value.
 type Keys = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What a job has given.
+/// The results of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Given {
     keys: Keys,
@@ -159,7 +159,7 @@ struct Begun {
     keys: Arc<Keys>,
 }
 
-/// Who notes when checkpoints begin.
+/// Notes when checkpoints begin.
 struct Watch {
     medium: SimMedium,
     store: Store,
@@ -257,7 +257,7 @@ fn parts(directory: &Path) -> Vec<Part> {
     parts
 }
 
-/// What a job has given that has ended; threads give lines in no order.
+/// The results of a job that has ended; threads write lines in any order.
 fn given(store: &Store, directory: &Path, rhythm: Rhythm) -> Result<Given, String> {
     let parts = parts(directory);
     if let Some(part) = parts.iter().find(|part| part.name.starts_with('.')) {
@@ -271,7 +271,7 @@ fn given(store: &Store, directory: &Path, rhythm: Rhythm) -> Result<Given, Strin
     Ok(Given { keys: keys(store)?, lines })
 }
 
-/// What is different, in words.
+/// A description of the differences.
 fn compare(found: &Given, wanted: &Given) -> Result<(), String> {
     compare_keys(&found.keys, &wanted.keys)?;
     if found.lines != wanted.lines {
@@ -310,20 +310,20 @@ struct Known {
     keys: BTreeMap<u64, Arc<Keys>>,
 }
 
-/// What a run that was recorded did, and when.
+/// The operations of a recorded run, with their times.
 struct History {
-    /// What the store might have before it was open.
+    /// The states that the store may have before it was open.
     before: Known,
     /// From here on the store was open, and had checkpoint `base`.
     opened: usize,
     base: u64,
-    /// Here the job had claimed what it will write: before, it has written nothing.
+    /// Here the job had recorded which data it will own: before, it has written nothing.
     claimed: usize,
     /// Where each checkpoint began, and where the job had ended: there all are whole.
     begun: Vec<usize>,
     ended: usize,
     keys: BTreeMap<u64, Arc<Keys>>,
-    /// Parts that there were at the end.
+    /// The parts at the end.
     parts: Vec<Part>,
 }
 
@@ -344,12 +344,12 @@ impl History {
     }
 
     fn known(&self, at: usize, torn: bool) -> Known {
-        // A checkpoint that was given up and one that took its place have one number.
+        // A dropped checkpoint and its replacement have the same number.
         let keys = if at < self.opened { &self.before.keys } else { &self.keys };
         Known { epochs: self.epochs(at, torn), keys: keys.clone() }
     }
 
-    /// Lays files out as they may lie there when the store has checkpoint `epoch`.
+    /// Creates files as they may be when the store has checkpoint `epoch`.
     fn lay_out(&self, directory: &Path, epoch: u64, at: usize, rng: &mut Rng) {
         let out = directory.join("out");
         std::fs::create_dir_all(&out).unwrap();
@@ -368,7 +368,7 @@ impl History {
     }
 }
 
-/// All that one run needs.
+/// The environment of one run.
 struct Run {
     seed: u64,
     case: Case,
@@ -456,7 +456,7 @@ impl Run {
         Running::start_on(&self.job, start).map_err(|error| format!("the job does not start: {error}"))
     }
 
-    /// Runs the job to its end, wherever it is.
+    /// Runs the job from its position to its end.
     fn go_on(&self, store: &Store, directory: &Path) -> Result<Given, String> {
         let mut running = self.start(store, directory, Duration::from_secs(3600), None)?;
         running.run(&AtomicBool::new(false), |_| ()).map_err(|error| format!("the job fails: {error}"))?;
@@ -464,7 +464,8 @@ impl Run {
         given(store, directory, self.rhythm)
     }
 
-    /// The same with many checkpoints, on a medium that records. Returns where the job had claimed what it will write.
+    /// The same with many checkpoints, on a medium that records. Returns the event at which the job recorded the data
+    /// that it will own.
     fn record(&self, store: &Store, directory: &Path, watch: &Arc<Watch>) -> Result<usize, String> {
         let failed = |error| format!("the job fails: {error}");
         if self.rhythm == Rhythm::Apart {
@@ -495,7 +496,7 @@ impl Run {
         })
     }
 
-    /// Looks at a store that has just been opened: which checkpoint it has.
+    /// Finds the checkpoint of a store that was just opened.
     fn look(&self, store: &Store, known: &Known) -> Result<u64, String> {
         let found = jobs(store).map_err(|error| format!("cannot list jobs: {error}"))?;
         let epoch = found.first().map_or(0, |job| job.epoch);
@@ -507,7 +508,7 @@ impl Run {
             .map_err(|what| format!("of checkpoint {epoch}, that of {:?}, {what}", known.epochs))?;
         match store.audit() {
             wrong if wrong.is_empty() => Ok(epoch),
-            wrong => Err(format!("the accounts are wrong: {}", wrong.join("; "))),
+            wrong => Err(format!("the audit finds wrong counts: {}", wrong.join("; "))),
         }
     }
 }
@@ -521,7 +522,7 @@ struct Explorer<'r> {
 }
 
 impl Explorer<'_> {
-    /// Goes on with the job where `log` ends, and crashes it everywhere. `begin` lays out its files.
+    /// Resumes the job where `log` ends, and crashes it at every point. `begin` creates its files.
     fn session(
         &mut self,
         log: Log,
@@ -566,7 +567,7 @@ impl Explorer<'_> {
                 let own = store.tables().iter().filter(|table| is_vector(&table.name)).count();
                 assert_eq!(own > 0, run.size.rows > SMALL.rows, "{own} vectors with tables of their own");
             }
-            // The store is closed, and that is crashed too.
+            // The close of the store is crashed too.
             Ok(History { before, opened, base, claimed, begun, ended, keys, parts: parts(directory.path()) })
         });
         medium.power_off();
@@ -607,7 +608,7 @@ impl Explorer<'_> {
                 self.crash(&mut walker, &choice, history, at, depth).map_err(what)?;
             }
             if depth > 0 && self.rng.one_in(16) {
-                // The process dies, and the machine goes on.
+                // The process is killed, and the machine continues.
                 self.totals.nested += 1;
                 let mut rng = self.rng.fork();
                 let mut lay_out = |directory: &Path, epoch| history.lay_out(directory, epoch, at, &mut rng);
@@ -618,7 +619,7 @@ impl Explorer<'_> {
         Ok(())
     }
 
-    /// Opens one image, looks, and goes on from some.
+    /// Opens and checks one image; resumes the job from some of them.
     fn crash(
         &mut self,
         walker: &mut Walker<'_>,
@@ -663,7 +664,7 @@ impl Explorer<'_> {
     }
 }
 
-/// Crashes a run; what was tried, with as many `ops` as images from which the job went on.
+/// Crashes a run and returns the counts, where `ops` counts the images from which the job resumed.
 fn explore(run: &Run, images_max: u64) -> Result<Totals, String> {
     let mut explorer = Explorer {
         run,
@@ -735,7 +736,7 @@ fn a_job_with_a_table_per_vector_resumes_after_every_crash() {
     crash("page/manual", &LARGE, Rhythm::Apart, "a_job_with_a_table_per_vector");
 }
 
-/// Whether a planted bug is caught; what was seen.
+/// Checks that a planted bug is detected; returns the violation.
 fn caught_by(case: &str, rhythm: Rhythm, bug: Bug) -> String {
     for seed in 1..=4 {
         if let Err(what) = explore(&Run::new(seed, case, &SMALL, rhythm, bug), 600) {

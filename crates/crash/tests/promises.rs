@@ -23,7 +23,7 @@ fn seeds(name: &str) {
     assert!(totals.images > 2_000, "{totals:?}");
 }
 
-/// All that was dead lay in open blocks, which packing sealed, and nobody looked at them again.
+/// All dead records were in open blocks, which packing sealed, and compaction did not examine them again.
 #[test]
 fn a_full_store_compacts_blocks_that_packing_sealed() {
     let _alone = alone();
@@ -170,8 +170,9 @@ fn a_failed_write_back_poisons_the_store_and_loses_nothing_acknowledged() {
     }
 }
 
-/// A process is killed between the store of an update in place and its flush. The next one finds the new value in the CPU's caches, in
-/// a block that an index checkpoint spares it to read, and what it shows must survive a power failure.
+/// A process is killed between the store of an update in place and its flush. The next process finds the new value in
+/// the CPU's caches, in a block that it does not read thanks to a checkpoint. A value that it returns must survive a
+/// power failure.
 #[test]
 fn an_unflushed_update_in_place_is_durable_before_it_is_returned() {
     let _alone = alone();
@@ -209,7 +210,7 @@ fn an_unflushed_update_in_place_is_durable_before_it_is_returned() {
     medium.power_off();
     drop(store);
 
-    // Flushed by who reads it, by the close, by the background's pass.
+    // Flushed by the reader, by the close, or by the background thread.
     for (closes, maintains) in [(false, false), (true, false), (false, true)] {
         let mut medium = SimMedium::resume(log.clone());
         let mut store = open(&medium, 1);

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// One run at a time: what is reclaimed when depends on all threads of the process.
+/// One run at a time: all threads of the process together decide when memory is reclaimed.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -28,7 +28,7 @@ fn settings(seed: u64, strategy: Strategy) -> Settings {
 
 const WALK: Strategy = Strategy::Walk { one_in: 2 };
 
-/// Two threads that add to a number by reading and writing it; how often, and what they come to.
+/// Two threads increment a number by a read and a write. Returns the number of increments and the result.
 fn racing(seed: u64, strategy: Strategy) -> (Report, u64) {
     let number = Arc::new(AtomicU64::new(0));
     let theirs = Arc::clone(&number);
@@ -153,7 +153,8 @@ fn replies_to_several_threads_hold_after_a_crash_at_any_persist_point() {
     assert!(counts.images > 1_000 && counts.switches > 1_500, "{counts:?}");
 }
 
-/// Elements, roots and plain keys that are written in one step, with compaction, readers and crashes, also of recoveries.
+/// Elements, roots and plain keys that are written in one step, with compaction, readers and crashes, also of
+/// recoveries.
 #[test]
 fn collections_that_several_threads_write_survive_a_crash_at_any_persist_point() {
     let _alone = alone();
@@ -188,8 +189,8 @@ fn put(key: usize) -> Op {
     Op::Put { key, bytes: 16, updatable: false }
 }
 
-/// A writer that was slow to finish in its epoch wrote after others had written in the next one. A crash between the two
-/// commits left its write, and not theirs that came before.
+/// A writer that was slow to finish in its epoch wrote after others had written in the next one. A crash between the
+/// two commits left its write, and not theirs that came before.
 #[test]
 fn a_write_belongs_to_no_earlier_epoch_than_the_writes_before_it() {
     let get = Op::Get { key: 0, hold: 0 };
@@ -201,7 +202,7 @@ fn a_write_belongs_to_no_earlier_epoch_than_the_writes_before_it() {
     }
 }
 
-/// A batch of deletes of keys that were not there any more told so before the deletes by others were durable.
+/// A batch deleted keys that other writers had deleted, and returned before those deletes were durable.
 #[test]
 fn a_batch_that_writes_nothing_waits_until_the_deletes_it_observed_are_durable() {
     let delete = [Op::Delete { key: 0 }];
@@ -231,8 +232,8 @@ fn an_update_that_reports_a_key_as_absent_waits_for_its_delete() {
     crashed("line/every-write", 2, &[&group, &update], 60);
 }
 
-/// The store's thread compacted without a pause where nothing could be moved: with `Manual`, nothing is freed before the
-/// caller commits. Found as a livelock: where it had the highest priority, nobody else ever went on.
+/// The store's thread compacted without a pause where nothing could be moved: with `Manual`, nothing is freed before
+/// the caller commits. It was found as a livelock: with the highest priority, it let no other thread run.
 #[test]
 fn a_background_thread_sleeps_while_no_garbage_can_be_freed() {
     let _alone = alone();
@@ -254,7 +255,7 @@ fn a_background_thread_sleeps_while_no_garbage_can_be_freed() {
     let before = store.stats().compactions;
     std::thread::sleep(Duration::from_millis(500));
     let rounds = store.stats().compactions - before;
-    // It looks every 100 ms.
+    // The thread checks every 100 ms.
     assert!((1..=20).contains(&rounds), "{rounds} rounds in half a second");
 }
 
@@ -305,8 +306,8 @@ fn puts_continue_during_a_long_batch() {
         });
         assert_eq!(report.failure, None);
         let puts = puts.load(Relaxed);
-        eprintln!("seed {seed}: {puts} puts beside a batch of {KEYS}");
-        assert!(puts > KEYS, "seed {seed}: {puts} puts beside a batch of {KEYS}");
+        eprintln!("seed {seed}: {puts} puts during a batch of {KEYS}");
+        assert!(puts > KEYS, "seed {seed}: {puts} puts during a batch of {KEYS}");
     }
 }
 
@@ -316,8 +317,8 @@ fn repeated(kind: Kind, seed: u64, case: &str) {
     run_plan(&plan, 60).unwrap_or_else(|violation| panic!("{violation}"));
 }
 
-/// Nobody tells when those leave who found a table before it died: the store's own thread looks again later, and does not turn in a
-/// circle until they have.
+/// No event reports when the last user of a retired table leaves. The background thread checks again later, and does
+/// not spin until then.
 #[test]
 fn a_background_thread_sleeps_while_a_retired_table_is_in_use() {
     let _alone = alone();
@@ -325,14 +326,14 @@ fn a_background_thread_sleeps_while_a_retired_table_is_in_use() {
     repeated(Kind::Swaps, 128, "line/every-write");
 }
 
-/// With an interval: what was written before a change of tables was seen is of no later epoch than that.
+/// With an interval: a write that precedes a visible change of tables belongs to no later epoch than the change.
 #[test]
 fn all_writes_before_a_surviving_change_of_tables_survive() {
     let _alone = alone();
     repeated(Kind::Swaps, 213, "line/interval");
 }
 
-/// A batch of several writes to a named table comes before a `clear` of it or after it, not half before it.
+/// A batch of several writes to a named table is wholly before or wholly after a `clear` of the table.
 #[test]
 fn a_batch_is_wholly_before_or_after_a_clear() {
     let _alone = alone();

@@ -58,7 +58,7 @@ impl std::str::FromStr for IndexKind {
         match text {
             "hash" => Ok(Self::Hash),
             "ordered" => Ok(Self::Ordered),
-            _ => Err(Error::invalid(format!("index \"{text}\" is unknown; there are hash and ordered"))),
+            _ => Err(Error::invalid(format!("index \"{text}\" is unknown; use hash or ordered"))),
         }
     }
 }
@@ -101,9 +101,7 @@ impl std::str::FromStr for Residence {
         match text {
             "dram" => Ok(Self::Dram),
             "persistent" => Ok(Self::Persistent),
-            _ => {
-                Err(Error::invalid(format!("residence \"{text}\" is unknown; there are dram and persistent")))
-            }
+            _ => Err(Error::invalid(format!("residence \"{text}\" is unknown; use dram or persistent"))),
         }
     }
 }
@@ -150,9 +148,7 @@ impl std::str::FromStr for OnCorruption {
         match text {
             "refuse" => Ok(Self::Refuse),
             "serve" => Ok(Self::Serve),
-            _ => Err(Error::invalid(format!(
-                "on-corruption \"{text}\" is unknown; there are refuse and serve"
-            ))),
+            _ => Err(Error::invalid(format!("on-corruption \"{text}\" is unknown; use refuse or serve"))),
         }
     }
 }
@@ -404,7 +400,7 @@ impl Options {
             if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
                 section = name;
                 if !matches!(section, "medium" | "engine") {
-                    return Err(wrong("there is no such section; there are medium and engine".to_owned()));
+                    return Err(wrong("found another section, wanted [medium] or [engine]".to_owned()));
                 }
                 continue;
             }
@@ -563,7 +559,7 @@ mod tests {
                 "[medium]\nkind = \"floppy\"\n",
                 "profile line 2: \"kind = \\\"floppy\\\"\": medium \"floppy\" is unknown",
             ),
-            ("\n[mdium]\n", "profile line 2: \"[mdium]\": there is no such section"),
+            ("\n[mdium]\n", "profile line 2: \"[mdium]\": found another section"),
             ("ways = 3\n", "begin with [medium]"),
             ("[medium]\nspeed = 3\n", "wanted kind, flush-instruction"),
             ("[engine]\nrecovery-threads = many\n", "found \"many\", wanted a number"),

@@ -45,7 +45,7 @@ fn tell(what: &str) {
 
 /// The process that is killed: half of the keys are there before, and all are written by one transaction.
 #[test]
-#[ignore = "run by the other test, in a process of its own"]
+#[ignore = "run by the other test, in a separate process"]
 fn writes() {
     let path = PathBuf::from(std::env::var_os(STORE).unwrap());
     let store = options().open(path).unwrap();
@@ -106,7 +106,7 @@ fn killed_at(path: &Path, when: &str) {
         }
         line.ends_with(&format!("told: {when}"))
     });
-    assert!(told.is_some(), "the process ended before it told {when:?}");
+    assert!(told.is_some(), "the process ended before it printed {when:?}");
     child.kill().unwrap();
     child.wait().unwrap();
 }

@@ -11,7 +11,7 @@ pub(crate) fn named<T: Copy>(names: &[(T, &'static str)], what: &str, name: &str
         let all: Vec<&str> = names.iter().map(|(_, n)| *n).collect();
         crate::Error::new(
             crate::ErrorKind::InvalidInput,
-            format!("{what} {name:?} is unknown; say one of {}", all.join(", ")),
+            format!("{what} {name:?} is unknown; use one of {}", all.join(", ")),
         )
     })
 }

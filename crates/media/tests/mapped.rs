@@ -168,7 +168,7 @@ fn a_second_open_reports_the_owner() {
     });
 }
 
-/// Not a test by itself: what the next test runs in another process.
+/// A helper that the next test runs in another process.
 #[test]
 fn helper_that_opens_a_store_and_prints_the_error() {
     if let Some(path) = std::env::var_os("DURAMEN_TEST_OPEN") {
@@ -245,8 +245,8 @@ impl Mounted {
         self.point.path().join(name)
     }
 
-    /// Waits until an empty tmpfs has all its space: a child that another test forks has the file that was removed, too, until it runs
-    /// its program.
+    /// Waits until an empty tmpfs has all its space: a child that another test forks has the file that was removed,
+    /// too, until it runs its program.
     fn wait_until_free(&self) {
         let begun = std::time::Instant::now();
         while begun.elapsed() < std::time::Duration::from_secs(10) {
@@ -306,8 +306,8 @@ fn a_full_file_system_is_out_of_space_and_stays_usable() {
             assert!(error.to_string().contains("free space"), "{error}");
             assert_eq!((medium.len(), fs::metadata(&path).unwrap().len()), (len, len), "huge={huge} {kind}");
             assert_eq!(read(&medium, 100, 6), b"before");
-            // What is left is not lost by the failure: growth to nearly all of it succeeds, and touching
-            // every byte raises nothing.
+            // The failure loses no remaining space: growth to nearly all of it succeeds, and touching every byte
+            // raises no signal.
             medium.grow(6 * MIB).unwrap();
             let all = vec![7u8; medium.len() as usize];
             medium.store(Offset(0), &[&all]);
@@ -317,7 +317,7 @@ fn a_full_file_system_is_out_of_space_and_stays_usable() {
             fs::remove_file(&path).unwrap();
             tmpfs.wait_until_free();
         }
-        // A new store that does not fit leaves nothing behind.
+        // A new store that does not fit leaves no file.
         let path = tmpfs.path("large");
         let large = MediaOptions { len_initial: 32 * MIB, ..options(MediumKind::Shm) };
         assert_eq!(Mapped::open(&path, &large).unwrap_err().kind(), ErrorKind::OutOfSpace);
@@ -373,7 +373,7 @@ fn an_ordinary_file_system_is_not_taken_for_dax() {
         let error = Mapped::open(&path, &options(MediumKind::Fsdax)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
         assert!(error.to_string().contains("mount -o dax"), "{error}");
-        assert!(!path.exists(), "a failed open leaves nothing behind");
+        assert!(!path.exists(), "a failed open leaves no file");
     }
 }
 
@@ -415,7 +415,7 @@ fn a_missing_permission_is_reported_with_user_and_directory() {
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o555)).unwrap();
     let path = directory.path().join("store");
     let said = if is_root() {
-        // Root ignores permissions: let another user try, who must be able to run this program.
+        // Root ignores permissions, so another user tries; that user must be able to run this program.
         let mut command = open_elsewhere(&path);
         match command.uid(65534).gid(65534).output() {
             Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
@@ -671,7 +671,7 @@ fn tmpfs_gives_huge_pages_whatever_its_mount_says_and_else_advice() {
         let huge_kib_now = huge_kib(&path);
         println!("huge={huge}: {huge_kib_now} KiB of 32 MiB on huge pages");
         assert!(huge_kib_now >= 16 * 1024, "huge={huge}: {huge_kib_now} KiB on huge pages");
-        // All of it reads as zero, and what is stored is there for who opens it next, on the same pages.
+        // All of it reads as zero, and the next open finds the stored bytes, on the same pages.
         assert!(read(&medium, 0, medium.len()).iter().all(|byte| *byte == 0));
         medium.store(Offset(20 * MIB), &[b"kept"]);
         drop(medium);

@@ -367,7 +367,7 @@ impl Server {
     fn damage_advice(&self) -> String {
         format!(
             "Look at the device (dmesg, SMART, ndctl list --media-errors); with the server stopped \"duramen \
-             check --path {}\" names the places and keys, and --salvage NEW saves what is valid",
+             check --path {}\" names the places and keys, and --salvage NEW saves the valid records",
             self.config().path.display()
         )
     }

@@ -176,15 +176,15 @@ pub(crate) const CONNECTORS: &[Declaration] = &[
   'fields.product.length' = '8',
   'fields.pieces.min' = '1',
   'fields.pieces.max' = '20')", options: &[
-            option("number-of-rows", Number, "(no end)", "how many rows there are"),
+            option("number-of-rows", Number, "(no end)", "the number of rows"),
             option(
                 "rows-per-second",
                 Number,
                 "(as fast as they are taken)",
-                "how many rows come in a second",
+                "the number of rows per second",
             ),
-            option("seed", Number, "1", "what random values begin with"),
-            option("fields.#.kind", Choice(&["random", "sequence"]), "random", "how values are made"),
+            option("seed", Number, "1", "the seed of random values"),
+            option("fields.#.kind", Choice(&["random", "sequence"]), "random", "random values or a sequence"),
             option("fields.#.min", Number, "(the type's)", "the least random number"),
             option("fields.#.max", Number, "(the type's)", "the greatest random number"),
             option("fields.#.start", Number, "0", "the first number of a sequence"),
@@ -277,13 +277,13 @@ pub(crate) const CONNECTORS: &[Declaration] = &[
     Declaration { name: "nexmark", purpose: "Generates the events of the Nexmark benchmark. The table's name says which: `person`, `auction` or `bid`.", example: "CREATE TABLE bid (auction BIGINT, bidder BIGINT, price BIGINT) WITH (
   'connector' = 'nexmark',
   'events' = '1000000')", options: &[
-            option("events", Number, "(no end)", "how many events the whole stream has"),
-            option("seed", Number, "1", "what random values begin with"),
+            option("events", Number, "(no end)", "the number of events of the whole stream"),
+            option("seed", Number, "1", "the seed of random values"),
             IDLE,
         ] },
     Declaration { name: "print", purpose: "Prints every change on standard output.", example: "CREATE TABLE shown (product STRING, pieces INT) WITH (
   'connector' = 'print',
-  'print-identifier' = 'orders')", options: &[option("print-identifier", Text, "(none)", "what rows begin with")] },
+  'print-identifier' = 'orders')", options: &[option("print-identifier", Text, "(none)", "the text before each row")] },
     Declaration { name: "redis", purpose: "Keys of a running Redis or Duramen server. Writes the newest row of each primary key. Reads rows in lookup joins.", example: "CREATE TABLE total (product STRING, orders BIGINT, PRIMARY KEY (product) NOT ENFORCED) WITH (
   'connector' = 'redis',
   'hostname' = '127.0.0.1',
@@ -392,7 +392,7 @@ const PARTS: [&str; 2] = ["key.", "value."];
 
 /// The options of SET.
 pub(crate) const SESSION: &[Declared] = &[
-    option("table.local-time-zone", Text, "UTC", "the session's time zone; there is UTC"),
+    option("table.local-time-zone", Text, "UTC", "the session's time zone; only UTC is supported"),
     option(
         "table.exec.source.idle-timeout",
         Time,

@@ -284,7 +284,7 @@ fn merge(jobs: Vec<(usize, Option<Position>, Job)>) -> Result<Vec<(usize, Job)>>
                         "a second INSERT into one table, with `{}` written and read in the same script",
                         table.name
                     ),
-                    "the order of both to be seen: INSERTs into one table are one job",
+                    "a defined order of both INSERTs, which run as one job",
                 )
                 .at(jobs[found.last.max(reader)].1)
                 .hint("write both as one INSERT with UNION ALL, or run them as two scripts"));

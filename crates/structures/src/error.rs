@@ -105,7 +105,7 @@ impl fmt::Display for Error {
                 "ERR a command failed when a part of what it changes was written; nothing of its transaction was kept"
             }
             Self::SeveralWrites => "ERR internal error: one of several commands that run as one takes several writes",
-            Self::NeedsKey => "ERR internal error: a value in pieces was to be read without its key's lock",
+            Self::NeedsKey => "ERR internal error: a large string was to be read without the lock of its key",
             Self::Engine(error) => return write!(f, "ERR {error}"),
         })
     }

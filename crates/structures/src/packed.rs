@@ -144,7 +144,8 @@ impl<'a> Iterator for Elements<'a> {
         if self.left == 0 {
             let is_whole = self.at == self.bytes.len();
             let at = std::mem::replace(&mut self.at, self.bytes.len());
-            return (!is_whole).then_some(Err(Malformed { at, why: "there is more than its head says" }));
+            return (!is_whole)
+                .then_some(Err(Malformed { at, why: "it has more elements than its head counts" }));
         }
         self.left -= 1;
         let element = self.element();
@@ -282,7 +283,7 @@ mod tests {
         assert_eq!(why(b"\x01\x02\0\0\0\x01a\x02b"), "at byte 7: it ends before its last string");
         assert_eq!(why(b"\x01\x01\0\0\0\xfe\x01"), "at byte 5: it ends before its last string");
         assert_eq!(why(b"\x01\x01\0\0\0\xff\xff\xff\xff\xff"), "at byte 5: it ends before its last string");
-        assert_eq!(why(b"\x01\x01\0\0\0\x01ab"), "at byte 7: there is more than its head says");
+        assert_eq!(why(b"\x01\x01\0\0\0\x01ab"), "at byte 7: it has more elements than its head counts");
         assert_eq!(why(b"\x01\x01\0\0\0\xfe\x01\0a"), "at byte 5: a length takes more bytes than it has to");
         let run = packed(&[b"field"]);
         let mut elements = Packed::open(&run).unwrap().iter();

@@ -214,7 +214,7 @@ fn clear_part(txn: &mut Txn<'_>) -> Result<bool, Error> {
 }
 
 #[test]
-#[ignore = "run by the other test, in a process of its own"]
+#[ignore = "run by the other test, in a separate process"]
 fn clears_parts() {
     let path = PathBuf::from(std::env::var_os(STORE).unwrap());
     let keyspace = open(&path);

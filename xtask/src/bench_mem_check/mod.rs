@@ -114,7 +114,7 @@ pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
         }
     }
     println!(
-        "{} rounds in turns, {} MiB, {} s a run; medians (least to most)",
+        "{} alternating rounds, {} MiB, {} s per run; medians (least to most)",
         settings.rounds, settings.mebibytes, settings.seconds
     );
     let mut agree = true;

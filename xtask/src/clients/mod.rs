@@ -256,7 +256,7 @@ fn outcome(client: &Client, settings: &Settings) -> Result<Outcome> {
     Ok(match (said, scripts) {
         (Ok(_), None) => Outcome::Passed,
         (Ok(_), Some(_)) => {
-            Outcome::Failed("it passes without scripts: take it out of NEEDS_SCRIPTS".to_owned())
+            Outcome::Failed("it passes without scripts: remove it from NEEDS_SCRIPTS".to_owned())
         }
         (Err(_), Some((_, why)))
             if fs::read_to_string(&log).is_ok_and(|log| log.contains("unknown command 'EVAL")) =>

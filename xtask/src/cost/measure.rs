@@ -34,7 +34,7 @@ pub struct Cost {
 const ENOUGH: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Requested after the measured commands: its reply shows that all replies are there.
-const END: &str = "the end of what was asked";
+const END: &str = "the end of the command's text";
 const BETWEEN_WAITS: Duration = Duration::from_micros(500);
 
 impl Cost {

@@ -52,7 +52,7 @@ pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
         let read = |path: PathBuf| fs::read_to_string(&path).attempt(|| format!("read {}", path.display()));
         let (wanted, found) = (read(directory.join(file))?, read(cache.join(file))?);
         let different = different(&wanted, &found);
-        println!("{file}: {} expressions, {} answered otherwise", count(&found), different.len());
+        println!("{file}: {} expressions, {} with another result", count(&found), different.len());
         if settings.record {
             let path = directory.join(file);
             fs::write(&path, &found).attempt(|| format!("write {}", path.display()))?;

@@ -32,7 +32,7 @@ pub fn run(repository: &Path, settings: &super::Settings) -> Result<bool> {
     let mut arguments = vec!["--duramen-path", &path, "--memcached", &number];
     arguments.extend(settings.arguments.iter().map(String::as_str));
     let items = settings.elements;
-    println!("{items} items of 20 + {VALUE_BYTES} bytes; bytes an item");
+    println!("{items} items of 20 + {VALUE_BYTES} bytes; bytes per item");
     {
         let mut server = Server::start_duramen(&program, &arguments, &directory.path().join("log"))?;
         server.demand_ready(PATIENCE)?;

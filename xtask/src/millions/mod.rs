@@ -136,7 +136,7 @@ fn measure(name: &str, mut subject: Subject, elements: u64) -> Result<()> {
         )?;
         println!("  {}: {:.3} ms; another client's GET {waits}", command.join(" "), took.as_secs_f64() * 1e3);
         if said(&mut connection, &["EXISTS", key])? != 0 {
-            return Err(Failure::new(format!("{key} is there behind {}", command.join(" "))));
+            return Err(Failure::new(format!("{key} exists after {}", command.join(" "))));
         }
     }
     Ok(())
@@ -207,7 +207,7 @@ fn load(connection: &mut Connection, elements: u64, content: Content) -> Result<
             commands += 1;
             from += added;
         }
-        connection.send(&bytes).attempt(|| "send what is loaded".to_owned())?;
+        connection.send(&bytes).attempt(|| "send the load".to_owned())?;
         for _ in 0..commands {
             let reply = connection.read(PATIENCE);
             if reply.as_ref().map(|reply| reply.integer().is_none()).unwrap_or(true) {

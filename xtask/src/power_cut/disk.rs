@@ -133,7 +133,7 @@ impl Disk {
     pub fn lose_cache(&mut self, random: &mut Random) -> Result<Loss> {
         // If no machine has connected, this ends the wait for one; otherwise nobody accepts it.
         let _ = UnixStream::connect(&self.socket);
-        let serving = self.serving.take().ok_or_else(|| Failure::new("the disk serves nobody"))?;
+        let serving = self.serving.take().ok_or_else(|| Failure::new("the disk has no client"))?;
         let mut platter = serving.join().map_err(|_| Failure::new("the disk's thread panicked"))?;
         let loss = platter.lose_cache(random);
         self.platter = Some(platter);

@@ -122,7 +122,7 @@ fn install_missing() -> std::result::Result<(), String> {
 
 /// The package with Debian's current kernel; an error gives the reason why there is none.
 fn kernel_package() -> std::result::Result<String, String> {
-    let why = "apt-cache names no package behind linux-image-amd64; run this on Debian, after apt-get update";
+    let why = "apt-cache names no package for linux-image-amd64; run this on Debian, after apt-get update";
     let output = Command::new("apt-cache")
         .args(["depends", "linux-image-amd64"])
         .output()

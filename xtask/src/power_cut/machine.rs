@@ -110,9 +110,9 @@ pub enum Heard {
 impl std::fmt::Display for Heard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Heard::Line(line) | Heard::Other(line) => write!(f, "it said {line:?}"),
+            Heard::Line(line) | Heard::Other(line) => write!(f, "found {line:?} on its console"),
             Heard::End => f.write_str("it ended"),
-            Heard::Silence => f.write_str("it said nothing more in time"),
+            Heard::Silence => f.write_str("its console was silent until the timeout"),
         }
     }
 }
@@ -211,7 +211,7 @@ impl Machine {
         match self.wait_for(beginning, patience) {
             Heard::Line(line) => Ok(line),
             other => Err(Failure::new(format!(
-                "the machine did not say {beginning:?} ({other}); its console ends:\n{}",
+                "found no {beginning:?} on the console of the machine ({other}); it ends:\n{}",
                 self.last_words()
             ))),
         }

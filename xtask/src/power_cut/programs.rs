@@ -22,7 +22,7 @@ pub fn find_in(directory: &Path, fits: impl Fn(&str) -> bool) -> Result<PathBuf>
         .flatten()
         .map(|entry| entry.path())
         .find(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(&fits));
-    found.ok_or_else(|| Failure::new(format!("cannot find what is wanted in {}", directory.display())))
+    found.ok_or_else(|| Failure::new(format!("cannot find the wanted file in {}", directory.display())))
 }
 
 /// Runs a command that must succeed.

@@ -306,11 +306,11 @@ impl Arena<'_> {
             // The first boot only makes the file system; a failure of that is not the store's fault.
             if self.fresh {
                 return Err(Failure::new(format!(
-                    "the machine did not bring the medium up ({heard}); its console ends:\n{}",
+                    "the machine did not attach the medium ({heard}); its console ends:\n{}",
                     machine.last_words()
                 )));
             }
-            self.refused(&mut machine, "the medium did not come up again");
+            self.refused(&mut machine, "the medium was not attached again");
             return self.cut(machine).map(|_| None);
         }
         self.fresh = false;
@@ -329,9 +329,7 @@ impl Arena<'_> {
         let sound = machine.heard_since("@ checking").iter().any(|line| line.ends_with("; sound"));
         // After a cut during creation there may be no store yet.
         if self.made && !(line == "@ checked 0" && sound) {
-            return Ok(
-                self.refused(machine, &format!("duramen check does not find the store sound ({line})"))
-            );
+            return Ok(self.refused(machine, &format!("duramen check finds damage in the store ({line})")));
         }
         Ok(Step::Done)
     }
@@ -361,7 +359,7 @@ impl Arena<'_> {
                 break connection;
             }
             if machine.ended()? || begun.elapsed() > PATIENCE {
-                return Ok(self.refused(machine, "the server listens, and does not answer"));
+                return Ok(self.refused(machine, "the server listens but does not answer"));
             }
             thread::sleep(Duration::from_millis(10));
         };
@@ -382,7 +380,7 @@ impl Arena<'_> {
         self.tally.recoveries.push(Duration::from_nanos(nanos));
         if self.medium.granularity(&self.tally.greeting).is_none() {
             let what = format!(
-                "the server said {:?}, wanted {:?} and the persist step of its granularity",
+                "found {:?} in the log of the server, wanted {:?} and the flush instruction of its granularity",
                 self.tally.greeting,
                 self.medium.greeting()
             );
@@ -445,7 +443,7 @@ impl Arena<'_> {
         })?;
         self.tally.violations.append(&mut self.witness.take_violations());
         if ended {
-            self.refused(&mut machine, "the machine ended by itself under load");
+            self.refused(&mut machine, "the machine ended under load, before the cut");
         }
         self.cut(machine)
     }

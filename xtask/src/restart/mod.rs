@@ -140,7 +140,7 @@ pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
     }
     let wrong: u64 = rows.iter().map(|row| row.wrong).sum();
     if wrong > 0 {
-        println!("{wrong} values were lost, or others than those that were acknowledged");
+        println!("{wrong} values were lost or differ from the acknowledged ones");
     }
     Ok(wrong == 0)
 }

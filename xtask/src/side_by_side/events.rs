@@ -50,7 +50,7 @@ impl Side {
         let mut events = Vec::new();
         loop {
             let Ok(message) = self.listener.read(PATIENCE) else {
-                return Err(Failure::new("a message that was published did not come"));
+                return Err(Failure::new("a published message did not arrive"));
             };
             let parts: Vec<&[u8]> =
                 message.items().unwrap_or_default().iter().filter_map(Reply::text).collect();

@@ -89,7 +89,7 @@ pub fn run(root: &Path, settings: Settings) -> Result<bool> {
         run.play(name, steps)?;
         for side in &mut run.sides {
             if let Some(status) = side.server.exited()? {
-                println!("{name}: a server ended by itself ({status}); its last words:");
+                println!("{name}: a server ended unexpectedly ({status}); its last words:");
                 println!("{}", side.server.last_words());
                 return Ok(false);
             }
@@ -100,7 +100,7 @@ pub fn run(root: &Path, settings: Settings) -> Result<bool> {
     }
     let mut stale = 0;
     for (line, pattern) in run.intended.unused().filter(|_| settings.only.is_empty()) {
-        println!("{INTENDED}:{line}: found no difference that {pattern} covers; take the entry out");
+        println!("{INTENDED}:{line}: found no difference that {pattern} covers; remove the entry");
         stale += 1;
     }
     println!(
@@ -264,7 +264,7 @@ impl Side {
         while Instant::now() < deadline {
             if let Some(status) = self.server.exited()? {
                 let words = self.server.last_words();
-                return Err(Failure::new(format!("a server ended by itself ({status}): {words}")));
+                return Err(Failure::new(format!("a server ended unexpectedly ({status}): {words}")));
             }
             if let Ok(mut connection) = Connection::open(self.port)
                 && connection.send(MARK).is_ok()
@@ -274,7 +274,7 @@ impl Side {
             }
             thread::sleep(Duration::from_millis(5));
         }
-        Err(Failure::new(format!("nobody answers on port {}: {}", self.port, self.server.last_words())))
+        Err(Failure::new(format!("no server answers on port {}: {}", self.port, self.server.last_words())))
     }
 
     fn connect(&self) -> Result<Connection> {

@@ -97,7 +97,7 @@ pub fn run(root: &Path, settings: Settings) -> Result<bool> {
         if let Some(server) = &mut run.subject
             && let Some(status) = server.exited()?
         {
-            println!("{}: duramen ended by itself ({status}); its last words:", transcript.path);
+            println!("{}: duramen ended unexpectedly ({status}); its last words:", transcript.path);
             println!("{}", server.last_words());
             return Ok(false);
         }
@@ -107,7 +107,7 @@ pub fn run(root: &Path, settings: Settings) -> Result<bool> {
     }
     let mut stale = 0;
     for (line, pattern) in run.intended.unused().filter(|_| whole) {
-        println!("{INTENDED}:{line}: found no difference that {pattern} covers; take the entry out");
+        println!("{INTENDED}:{line}: found no difference that {pattern} covers; remove the entry");
         stale += 1;
     }
     println!(
@@ -335,7 +335,7 @@ impl Run {
         let Some(events) = &mut self.events else { return Ok(()) };
         let Ok((reference, subject)) = events.since() else {
             // A transcript may close the listeners' connections.
-            println!("{}:{}: nobody listens to notifications any more", transcript.path, step.line);
+            println!("{}:{}: the listener for notifications has ended", transcript.path, step.line);
             self.events = None;
             return Ok(());
         };

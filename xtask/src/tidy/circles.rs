@@ -56,19 +56,19 @@ pub fn check(tree: &Tree, violations: &mut Vec<Violation>) {
             violations.extend(imports.iter().filter(|import| leads_up(import)).map(|import| Violation {
                 file: import.from.clone(),
                 line: import.line,
-                found: format!("an import of {}, which stands in a room above", import.to),
+                found: format!("an import of {}, which is in a layer above", import.to),
                 wanted: format!(
-                    "imports from the file's own room and from those before it in {}",
+                    "imports from the file's own layer and from those before it in {}",
                     ROOMS.join(", ")
                 ),
-                action: "move what both need into a room below, or hand it over as an argument".to_owned(),
+                action: "move the shared part into a layer below, or pass it as an argument".to_owned(),
             }));
             pairs.extend(in_circles(imports.into_iter().filter(|i| !is_above(&i.from, &i.to)).collect()));
         }
         violations.extend(pairs.into_iter().map(|Import { from, to, line }| Violation {
-            found: format!("an import of {to}, which imports this file, by itself or by way of others"),
-            wanted: "no circle of imports".to_owned(),
-            action: "move what both need into a file below them, or hand it over as an argument".to_owned(),
+            found: format!("an import of {to}, which imports this file, directly or through others"),
+            wanted: "no cycle of imports".to_owned(),
+            action: "move the shared part into a file below both, or pass it as an argument".to_owned(),
             file: from,
             line,
         }));

@@ -76,7 +76,7 @@ pub fn check(tree: &Tree, violations: &mut Vec<Violation>) {
                 violations.push(Violation {
                     file: (*path).to_owned(),
                     line: 1,
-                    found: "a crate that the workspace's plan does not have".to_owned(),
+                    found: "a crate that is missing from ALLOWED".to_owned(),
                     wanted: "one of those listed in ALLOWED of xtask/src/tidy/edges.rs".to_owned(),
                     action: "make it a module, or enter it there and in ARCHITECTURE.md with its reason"
                         .to_owned(),
@@ -95,8 +95,7 @@ pub fn check(tree: &Tree, violations: &mut Vec<Violation>) {
                         [] => "no edge to another crate of the workspace".to_owned(),
                         _ => format!("edges to {} only", allowed.join(", ")),
                     },
-                    action: "take the dependency out; what is needed belongs behind an allowed door"
-                        .to_owned(),
+                    action: "remove the dependency; move the needed part into an allowed crate".to_owned(),
                 });
             }
         }

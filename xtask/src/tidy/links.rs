@@ -24,8 +24,8 @@ pub fn check(tree: &Tree, violations: &mut Vec<Violation>) {
                     found,
                     wanted,
                     action: match reference {
-                        Reference::Link(_) => "mend the link or add what it names".to_owned(),
-                        Reference::Path(_) => "mend the path or add what it names".to_owned(),
+                        Reference::Link(_) => "correct the link or add its target".to_owned(),
+                        Reference::Path(_) => "correct the path or add the file".to_owned(),
                     },
                 });
             }

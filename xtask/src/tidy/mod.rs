@@ -36,8 +36,8 @@ pub fn run(root: &Path, bless: bool, wrap: bool) -> Result<bool> {
         println!("{violation}");
     }
     match violations.len() {
-        0 => println!("tidy: nothing to complain about"),
-        count => println!("tidy: {count} to mend"),
+        0 => println!("tidy: no violations"),
+        count => println!("tidy: violations found: {count}"),
     }
     Ok(violations.is_empty())
 }
@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(
             violations[0].to_string(),
             "README.md:2: found a link to gone.md; wanted a file or directory of the repository; \
-             mend the link or add what it names"
+             correct the link or add its target"
         );
     }
 }

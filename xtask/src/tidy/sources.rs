@@ -105,7 +105,7 @@ fn check_unsafe_place(path: &str, text: &str, violations: &mut Vec<Violation>) {
                 line: index + 1,
                 found: format!("unsafe code in module `{module}`"),
                 wanted: format!("it in the modules {} of {directory} only", modules.join(", ")),
-                action: "move it behind a safe function of one of them".to_owned(),
+                action: "wrap it in a safe function of one of them".to_owned(),
             });
         }
     }
@@ -119,9 +119,9 @@ fn check_length(path: &str, text: &str, violations: &mut Vec<Violation>) {
         violations.push(Violation {
             file: path.to_owned(),
             line: 1,
-            found: format!("{lines} lines and no reason for them"),
+            found: format!("{lines} lines without a stated reason"),
             wanted: format!("at most {LINES_MAX} lines, or \"{LONG_MARK} …\" in the file's head"),
-            action: "divide the file by its ideas, or say there why it is one".to_owned(),
+            action: "divide the file by its ideas, or state there why it is one".to_owned(),
         });
     }
 }
@@ -134,7 +134,7 @@ fn check_finished(path: &str, text: &str, violations: &mut Vec<Violation>) {
                 line: index + 1,
                 found: format!("`{word}`"),
                 wanted: "finished work".to_owned(),
-                action: "finish it, or open an issue and take the mark out".to_owned(),
+                action: "finish it, or open an issue and remove the mark".to_owned(),
             });
         }
     }
@@ -182,7 +182,7 @@ mod tests {
         let long = "let x = 1;\n".repeat(LINES_MAX + 1);
         let reasoned = format!("//! Table.\n//! One file because the table is generated.\n{long}");
         let found = found(&[("a.rs", &long), ("b.rs", &reasoned)]);
-        assert_eq!(found, [("a.rs".to_owned(), 1, "1001 lines and no reason for them".to_owned())]);
+        assert_eq!(found, [("a.rs".to_owned(), 1, "1001 lines without a stated reason".to_owned())]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! One concept, one word: identifiers and phrases that gave way to the field's words stay away.
 //!
-//! `words.toml` has a row for each concept: what is gone, the word to write instead, the files in which that holds, and
-//! those in which the old word means something else.
+//! `words.toml` has a row for each concept: the refused words, the word to write instead, the files in which that
+//! holds, and those in which the old word means something else.
 
 use super::tree::Tree;
 use super::violation::Violation;
@@ -25,7 +25,7 @@ pub fn check(tree: &Tree, violations: &mut Vec<Violation>) {
                 line: 1,
                 found,
                 wanted: "rows with `write`, `found` and `scope`".to_owned(),
-                action: "mend the table".to_owned(),
+                action: "correct the table".to_owned(),
             });
         }
     };
@@ -64,7 +64,7 @@ fn row(row: &toml::Value) -> Result<Row, String> {
     let row =
         Row { write: write.to_owned(), found: list("found"), scope: list("scope"), allowed: list("allowed") };
     if row.found.is_empty() || row.scope.is_empty() {
-        return Err(format!("the row \"{}\" finds nothing or nowhere", row.write));
+        return Err(format!("the row \"{}\" has no words or no scope", row.write));
     }
     Ok(row)
 }
@@ -75,7 +75,7 @@ fn is_below(path: &str, places: &[String]) -> bool {
     })
 }
 
-/// Whether the line has the word by itself, and not as a part of a longer one.
+/// Whether the line has the word as a whole word.
 fn has_word(line: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word)

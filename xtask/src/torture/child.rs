@@ -260,7 +260,7 @@ fn apply(
             })
         }
         Act::Expire { .. } | Act::Enter { .. } | Act::Leave { .. } => {
-            Err("the library has no such operation".to_owned())
+            Err("the library does not have this operation".to_owned())
         }
     }
 }
@@ -285,7 +285,7 @@ fn unless_moved(
             Swap::Changed => seen.push(format!("{stamp:?} of {:?} bytes", before.as_ref().map(Vec::len))),
         }
     }
-    Err(format!("the key changed under its only writer: {}", seen.join(", then ")))
+    Err(format!("the key changed without a write of its only writer: {}", seen.join(", then ")))
 }
 
 fn with_kind(error: duramen::Error) -> String {

@@ -208,10 +208,10 @@ pub fn run(settings: &Settings, program: &Path, until: Instant) -> Result<Tally>
         }
     }
     println!(
-        "evicting: {evicted} keys were gone that had been put; {changes} changes of items had each a number of its own"
+        "evicting: {evicted} keys were evicted; each of {changes} changes of items had a different CAS number"
     );
     if evicted == 0 && tally.kills > 6 {
-        return Err(Failure::new("nothing was evicted: nothing was shown"));
+        return Err(Failure::new("nothing was evicted, so nothing was tested"));
     }
     Ok(tally)
 }

@@ -166,7 +166,7 @@ impl Items {
             }
             Read::Other(line) if line.starts_with("SERVER_ERROR") => return Ok(()),
             other => {
-                let what = format!("{key} was {}, and one more is {other:?}", count.last);
+                let what = format!("{key} was {}, and an increment returned {other:?}", count.last);
                 self.wrong.push(Violation { fault: Fault::Lost, what });
             }
         }
@@ -259,7 +259,8 @@ impl Items {
     /// Records that a change got this number.
     fn note(&self, number: u64, numbers: &mut HashSet<u64>, violations: &mut Vec<Violation>) {
         if !numbers.insert(number) {
-            let what = format!("the number {number} was given twice, now to client {}", self.client);
+            let what =
+                format!("CAS number {number} was given twice, the second time to client {}", self.client);
             violations.push(Violation { fault: Fault::Repeated, what });
         }
     }

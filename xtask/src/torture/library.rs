@@ -128,7 +128,7 @@ impl<'a> Arena<'a> {
             Violation { fault: Fault::Refused, what: format!("{what}: {}", String::from_utf8_lossy(&words)) }
         };
         if child.try_wait().attempt(|| "wait for the child".to_owned())?.is_some() {
-            tally.violations.push(with_kind("the child ended by itself"));
+            tally.violations.push(with_kind("the child ended unexpectedly"));
         } else if end_cleanly {
             tally.clean_stops += 1;
             // The child has audited, and would have failed otherwise.

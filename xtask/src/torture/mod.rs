@@ -332,7 +332,7 @@ fn check_scan(
         if !shared && !known.is_some_and(|(may, _)| may) {
             violations.push(Violation {
                 fault: Fault::Resurrected,
-                what: format!("a scan shows {}, which reading does not", key.escape_ascii()),
+                what: format!("a scan returns {}, which a read does not find", key.escape_ascii()),
             });
         }
     }
@@ -341,7 +341,7 @@ fn check_scan(
             if history.in_scan(key, window).is_some_and(|(_, must)| must) && !keys.contains(key) {
                 violations.push(Violation {
                     fault: Fault::Lost,
-                    what: format!("a scan does not show {}, which reading does", key.escape_ascii()),
+                    what: format!("a scan does not return {}, which a read finds", key.escape_ascii()),
                 });
             }
         }

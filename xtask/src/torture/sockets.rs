@@ -164,7 +164,7 @@ impl<'a> Arena<'a> {
                 if let Some(status) = server.exited()? {
                     tally.violations.push(Violation {
                         fault: Fault::Refused,
-                        what: format!("the server ended by itself ({status}):\n{}", server.last_words()),
+                        what: format!("the server ended unexpectedly ({status}):\n{}", server.last_words()),
                     });
                 }
                 tally.kills += 1;

@@ -49,11 +49,11 @@ fn panic(port: u16, times: u64) -> Result<(), String> {
     for _ in 0..times {
         connection
             .send(b"PING\r\nDEBUG PANIC\r\nPING\r\n")
-            .map_err(|error| format!("beside a command that panics: {error}"))?;
+            .map_err(|error| format!("during a command that panics: {error}"))?;
         for wanted in [b'+', b'-', b'+'] {
             match connection.read(PATIENCE) {
                 Ok(reply) if reply.kind() == wanted => {}
-                other => return Err(format!("beside a command that panics: {other:?}")),
+                other => return Err(format!("during a command that panics: {other:?}")),
             }
         }
     }

@@ -70,19 +70,22 @@ impl Queue {
 
     fn compare(&mut self, there: &[u64]) {
         if let Some(pair) = there.windows(2).find(|pair| pair[0] >= pair[1]) {
-            self.found(Fault::Hole, format!("the queue has {} behind {}", pair[1], pair[0]));
+            self.found(Fault::Hole, format!("the queue has {} after {}", pair[1], pair[0]));
         }
         if let Some(number) = there.iter().find(|number| self.popped.contains(number)) {
-            self.found(Fault::Resurrected, format!("element {number} is in the queue, and was popped"));
+            self.found(
+                Fault::Resurrected,
+                format!("element {number} is in the queue, although it was popped"),
+            );
         }
         if let Some(number) = there.iter().find(|number| **number >= self.pushed) {
-            self.found(Fault::Torn, format!("the queue has {number}, which nobody pushed"));
+            self.found(Fault::Torn, format!("the queue has {number}, which no client pushed"));
         }
         let there: HashSet<u64> = there.iter().copied().collect();
         let lost: Vec<u64> = self.left.difference(&there).copied().collect();
         if lost.len() > self.under_way {
             let what =
-                format!("of the queue {lost:?} are lost, and {} replies were under way", self.under_way);
+                format!("{lost:?} are missing from the queue, and {} replies were under way", self.under_way);
             self.found(Fault::Lost, what);
         }
         // This includes elements whose push was not acknowledged.

@@ -1,4 +1,4 @@
-//! Starts of a small server, in its short form: values are compared, and a loss is told.
+//! Starts of a small server, in its short form: values are compared, and a loss is reported.
 
 use std::io;
 use std::path::Path;
@@ -43,7 +43,7 @@ fn acknowledged_writes_exist_after_every_start() -> io::Result<()> {
     Ok(())
 }
 
-/// Nobody commits with `manual`, so what is acknowledged before SIGKILL is lost, and that has to be found.
+/// With `manual` and no commit, writes acknowledged before SIGKILL are lost, and the check must find that.
 #[test]
 fn a_server_that_loses_writes_is_found() -> io::Result<()> {
     let output = restart(&["--index", "ordered", "--", "--durability", "manual"])?;

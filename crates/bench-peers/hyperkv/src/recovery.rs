@@ -182,7 +182,7 @@ impl<M: Medium> Store<M> {
                 return Err(damaged(what, at, block, "a line of the heap"));
             }
             if !in_use.insert((block - first) / LINE_BYTES) {
-                return Err(damaged(what, at, block, "a block that nothing else takes"));
+                return Err(damaged(what, at, block, "a block that nothing else uses"));
             }
             Ok(())
         };
@@ -200,7 +200,7 @@ impl<M: Medium> Store<M> {
             }
             let lines = node_lines(level, key_bytes);
             if node + lines * LINE_BYTES > end {
-                return Err(damaged("header of a node", node, header, "a node inside of the heap"));
+                return Err(damaged("header of a node", node, header, "a node within the heap"));
             }
             if !self.is_live(node) {
                 return Err(damaged("state of a node", node, self.word(node + STATE), &format!("{LIVE}")));
@@ -209,7 +209,7 @@ impl<M: Medium> Store<M> {
             occupy("value of a node", node, value)?;
             let bytes = self.word(value);
             if bytes > self.medium.len() || value + value_lines(bytes) * LINE_BYTES > end {
-                return Err(damaged("length of a value", value, bytes, "a value inside of the heap"));
+                return Err(damaged("length of a value", value, bytes, "a value within the heap"));
             }
             count += 1;
             from = node;
@@ -231,7 +231,7 @@ impl<M: Medium> Store<M> {
         while node != 0 {
             self.copy_key(node, &mut key);
             if count > 0 && last >= key {
-                return Err(damaged("key of a node", node, count, "one above the key before"));
+                return Err(damaged("key of a node", node, count, "a key above the previous one"));
             }
             let (level, _) = level_and_key_bytes(self.word(node + HEADER));
             for (i, next) in above.iter_mut().enumerate() {
@@ -247,7 +247,7 @@ impl<M: Medium> Store<M> {
             node = above[0];
         }
         match above.iter().position(|next| *next != 0) {
-            Some(level) => Err(damaged("end of a level", HEAD, level as u64, "an end where level 0 has it")),
+            Some(level) => Err(damaged("end of a level", HEAD, level as u64, "the same end as level 0")),
             None => Ok(count),
         }
     }

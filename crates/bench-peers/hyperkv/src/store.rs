@@ -107,7 +107,7 @@ impl<M: Medium> Store<M> {
     pub fn open(medium: M, options: &Options) -> Result<Self> {
         if medium.granularity() == Granularity::Page {
             return Err(invalid(format!(
-                "cannot lie in place on {}: flushes of lines do not reach the device; take shm or a DAX medium",
+                "cannot open a store on {}: line flushes do not reach the device; use shm or a DAX medium",
                 medium.describe()
             )));
         }
@@ -120,7 +120,7 @@ impl<M: Medium> Store<M> {
         };
         shape.check()?;
         if shape.log != options.log {
-            return Err(invalid(format!("the store has log {:?}, asked for {:?}", shape.log, options.log)));
+            return Err(invalid(format!("the store has log {:?}, wanted {:?}", shape.log, options.log)));
         }
         if !exists {
             create(&medium, shape)?;
@@ -128,7 +128,7 @@ impl<M: Medium> Store<M> {
         let chunks = medium.load_u64(Offset(CHUNKS_AT));
         let end = chunks.checked_mul(shape.chunk_bytes).and_then(|bytes| bytes.checked_add(shape.heap_at()));
         if end.is_none_or(|end| end > medium.len()) {
-            let text = format!("superblock: {chunks} chunks, which end behind the medium's {}", medium.len());
+            let text = format!("superblock: {chunks} chunks, which end beyond the medium's {}", medium.len());
             return Err(Error::new(ErrorKind::Io, format!("{text} bytes; the store is damaged")));
         }
         Self::adopt(medium, shape, options, chunks)
@@ -168,7 +168,7 @@ impl<M: Medium> Store<M> {
         let number = self.numbers.lock().unwrap_or_else(PoisonError::into_inner).pop();
         number.ok_or_else(|| {
             invalid(format!(
-                "all {} sessions are in use: drop one, or make the store for more",
+                "all {} sessions are in use: drop one, or create the store for more",
                 self.sessions
             ))
         })

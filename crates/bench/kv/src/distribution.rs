@@ -36,7 +36,7 @@ impl FromStr for Distribution {
 
     fn from_str(name: &str) -> Result<Self> {
         Self::NAMES.iter().find(|(_, n)| *n == name).map(|(d, _)| *d).ok_or_else(|| {
-            Failure::usage(format!("distribution {name:?} is unknown; say uniform, zipfian or latest"))
+            Failure::usage(format!("distribution {name:?} is unknown; use uniform, zipfian or latest"))
         })
     }
 }

@@ -75,7 +75,8 @@ pub trait Session {
             return Ok(Changed::Absent);
         }
         let part = value.get_mut(at..at + bytes.len());
-        part.ok_or_else(|| Failure::new("an update is not within its value"))?.copy_from_slice(bytes);
+        part.ok_or_else(|| Failure::new("cannot update bytes beyond the end of the value"))?
+            .copy_from_slice(bytes);
         self.put(key, &value)?;
         Ok(Changed::Rewritten)
     }
@@ -114,7 +115,7 @@ pub trait Session {
 
 /// The error of an engine without an order to count in.
 pub(crate) const NO_RANKS: &str =
-    "rank and nth are for collections with an order: --variants collection-ordered";
+    "rank and nth need collections with an order: use --variants collection-ordered";
 
 /// Receives the progress of a run. Called from one thread, a few times a second.
 pub trait Watch {

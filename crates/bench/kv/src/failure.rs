@@ -26,7 +26,9 @@ impl Failure {
     /// A key that was put is missing.
     #[cold]
     pub(crate) fn missing(number: u64, op: &str) -> Self {
-        Self::new(format!("key {number} was put and is missing at {op}; there are no figures"))
+        Self::new(format!(
+            "{op} did not find key {number}, which was put; the engine lost data, so no figures are given"
+        ))
     }
 
     /// Whether the command line must change.

@@ -79,7 +79,7 @@ impl Samples {
 
 const PUT: &str = "overwrite";
 const LOCKED: &str = "overwrite under its key's lock";
-const UNIT: &str = "unit of two overwrites";
+const UNIT: &str = "transaction of two overwrites";
 const INSERT: &str = "insert";
 const INSERT_UPDATABLE: &str = "insert, updatable";
 const GET: &str = "get";
@@ -142,7 +142,7 @@ impl Forms<'_> {
         let mut found = Vec::new();
         let there = |found: bool| match found {
             true => Ok(()),
-            false => Err(Failure::new("a key that was put is not there: there are no figures")),
+            false => Err(Failure::new("a key that was put is missing: no figures are given")),
         };
         into.add(
             GET,
@@ -184,7 +184,9 @@ impl Forms<'_> {
                 batch.put(&key, &value).put(&other, &value);
                 match writer.apply(&batch)? {
                     Swap::Done => Ok(()),
-                    Swap::Changed => Err(Failure::new("a unit without conditions found a key changed")),
+                    Swap::Changed => {
+                        Err(Failure::new("a transaction without conditions failed because a key had changed"))
+                    }
                 }
             })?,
         );
@@ -244,7 +246,7 @@ impl Forms<'_> {
         while !is_free(store.stats()) {
             if begun.elapsed() > FREE_WITHIN {
                 return Err(Failure::new(
-                    "the space of deleted collections is not free: there are no figures",
+                    "the space of deleted collections was not freed: no figures are given",
                 ));
             }
             std::thread::sleep(Duration::from_millis(10));

@@ -45,7 +45,7 @@ impl Drop for Remove {
 }
 
 fn taken(error: &dyn std::fmt::Display) -> String {
-    format!("{error}; the benchmark makes and removes a store of its own: say a --path where nothing is")
+    format!("{error}; the benchmark creates and removes its own store: give a --path that does not exist")
 }
 
 /// The medium's error, with a hint if something is already there.
@@ -76,7 +76,7 @@ impl Place {
         let file = file_of(&path);
         // Even an empty file: somebody made it.
         if file.is_file() {
-            let there = format!("cannot create store {}: there is a file", file.display());
+            let there = format!("cannot create store {}: the path exists", file.display());
             return Err(Failure::usage(taken(&there)));
         }
         let options = Options { create: Create::CreateNew, ..options.clone() };

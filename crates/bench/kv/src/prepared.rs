@@ -156,7 +156,9 @@ impl<'a> Ready<'a> {
             | Op::Sequential
             | Op::Rank
             | Op::Nth => {
-                return Err(Failure::new(format!("{op} cannot be prepared: it is several operations")));
+                return Err(Failure::new(format!(
+                    "{op} cannot be prepared: it consists of several operations"
+                )));
             }
         }
         Ok(())

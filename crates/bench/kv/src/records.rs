@@ -47,7 +47,7 @@ impl Shape {
     pub fn new(key_bytes: usize, value_bytes: usize) -> Result<Self> {
         if !(8..=KEY_BYTES_MAX).contains(&key_bytes) {
             return Err(Failure::usage(format!(
-                "records with keys of {key_bytes} bytes cannot be made: from 8, since keys must differ, to {KEY_BYTES_MAX}"
+                "keys of {key_bytes} bytes are not possible; wanted 8, so that keys differ, to {KEY_BYTES_MAX}"
             )));
         }
         if !(SEAL_BYTES..=VALUE_BYTES_MAX).contains(&value_bytes) {
@@ -111,14 +111,14 @@ impl FromStr for Shape {
         let parsed = sizes.split_once('+').and_then(|(k, v)| Some((k.parse().ok()?, v.parse().ok()?)));
         let Some((key, value)) = parsed else {
             return Err(Failure::usage(format!(
-                "record shape {text:?} is not understood; say KEY+VALUE in bytes, as {}",
+                "record shape {text:?} is unknown; wanted KEY+VALUE in bytes, such as {}",
                 Self::NAMES.join(", ")
             )));
         };
         let shape = Self::new(key, value)?;
         if varies && value < VALUE_BYTES_VARYING_MIN {
             return Err(Failure::usage(format!(
-                "values around {value} bytes cannot be made; the mean must be at least {VALUE_BYTES_VARYING_MIN}"
+                "values of {value} bytes on average are not possible; wanted at least {VALUE_BYTES_VARYING_MIN}"
             )));
         }
         Ok(Self { varies, ..shape })
@@ -240,7 +240,7 @@ impl Records {
             return Ok(());
         }
         Err(Failure::new(format!(
-            "the value of key {number}, version {version}, is torn: its filler is not its own"
+            "the value of key {number}, version {version}, is torn: its filler belongs to another value"
         )))
     }
 

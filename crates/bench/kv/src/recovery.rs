@@ -40,7 +40,7 @@ pub fn recover_copy(place: &Place, path: &Path, threads: usize, keys: u64) -> Re
     let copy = Copy(PathBuf::from(copy));
     if copy.0.exists() {
         return Err(Failure::usage(format!(
-            "{} is there already; remove it, or say another --path",
+            "{} exists already; remove it, or give another --path",
             copy.0.display()
         )));
     }
@@ -53,7 +53,7 @@ pub fn recover_copy(place: &Place, path: &Path, threads: usize, keys: u64) -> Re
     let (seconds, cpu_seconds) = (begun.elapsed().as_secs_f64(), process_cpu_seconds() - cpu);
     if store.len() != keys {
         return Err(Failure::new(format!(
-            "recovery of {} found {} keys, wanted {keys}: there are no figures",
+            "recovery of {} found {} keys, wanted {keys}; no figures are given",
             copy.0.display(),
             store.len()
         )));

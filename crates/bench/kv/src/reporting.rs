@@ -121,7 +121,7 @@ pub fn measurement(cell: &Cell, settings: &Settings) -> Result<Measurement> {
     let updates: u64 = cell.outcomes.iter().map(|outcome| outcome.ops).sum();
     if rewritten > 0 {
         found.notes.push(format!(
-            "{rewritten} of {updates} operations wrote the whole value anew instead of in place"
+            "{rewritten} of {updates} operations wrote the whole value again instead of in place"
         ));
     }
     Ok(found)
@@ -191,7 +191,7 @@ pub fn targets(found: &Found, clock: Clock) -> (Vec<Measurement>, Verdict) {
     all.extend(found.rows.iter().map(row_measurement));
     let judged: Vec<&Row> = found.rows.iter().filter(|row| row.target.is_some()).collect();
     let reached = judged.iter().filter(|row| row.reached() == Some(true)).count();
-    let by = if clock == Clock::Cpu { "in CPU time" } else { "by the clock on the wall" };
+    let by = if clock == Clock::Cpu { "in CPU time" } else { "in wall-clock time" };
     let findings = judged.iter().map(|row| Finding {
         title: row.name.clone(),
         value: row_value(row),
@@ -204,10 +204,9 @@ pub fn targets(found: &Found, clock: Clock) -> (Vec<Measurement>, Verdict) {
     });
     let verdict = Verdict {
         summary: format!(
-            "{reached} of {} targets are reached, {by}. L, W and R are what this machine's memory takes in the same run: L \
-             for a read of a random line whose address the read before gave, W for 256 bytes written behind the ones \
-             before and made durable, R for 8 bytes at a random place made durable. A target in L, W or R is so many \
-             times that.",
+            "{reached} of {} targets are reached, {by}. L, W and R are times of this machine's memory in the same run: L \
+             for a read of a random line whose address the previous read gave, W for appending 256 bytes durably, R \
+             for making 8 bytes at a random place durable. A target in L, W or R is a multiple of that time.",
             judged.len()
         ),
         findings: findings.collect(),

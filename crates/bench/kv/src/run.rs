@@ -169,7 +169,7 @@ pub fn run<E: Engine>(
     });
     watch.end();
     if results.len() != threads {
-        return Err(Failure::new("a thread of the benchmark ended before its work"));
+        return Err(Failure::new("a thread of the benchmark ended before its work was done"));
     }
     merge(plan, results)
 }
@@ -429,7 +429,7 @@ impl<'a> Thread<'a> {
                 match self.scanned - before {
                     seen if seen == self.keys => Ok(()),
                     seen => Err(Failure::new(format!(
-                        "a visit of the whole store met {seen} entries, wanted {}; there are no figures",
+                        "a visit of the whole store found {seen} entries, wanted {}; no figures are given",
                         self.keys
                     ))),
                 }

@@ -273,7 +273,7 @@ impl Breakdown<'_> {
             }
         });
         if result? {
-            return Err(Failure::new("a key that was never put is there: there are no figures"));
+            return Err(Failure::new("found a key that was never put; no figures are given"));
         }
         Ok(nanos)
     }

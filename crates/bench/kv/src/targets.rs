@@ -370,7 +370,7 @@ impl Round<'_> {
         let outcome = run(store.engine(), self.records, &plan, Latency::Prepared, Pace::Closed, self.watch)?;
         if outcome.rewritten > 0 {
             return Err(Failure::new(format!(
-                "{} of {} updates were not in place: the figure would be another operation's",
+                "{} of {} updates were not in place, so the figure would belong to another operation",
                 outcome.rewritten, outcome.ops
             )));
         }
@@ -441,7 +441,7 @@ pub fn table(found: &Found) -> String {
         "L {load:.0} ns (random dependent load), W {write:.0} ns (256 bytes in sequence, flushed and drained), R \
          {random:.0} ns (8 random bytes, flushed and drained); medians of {} round(s), {}",
         found.units.len(),
-        if found.clock == Clock::Cpu { "in CPU time of the threads" } else { "by the clock on the wall" }
+        if found.clock == Clock::Cpu { "in CPU time of the threads" } else { "in wall-clock time" }
     );
     let _ = writeln!(text, "{}", found.quickest);
     let _ = writeln!(

@@ -146,7 +146,7 @@ static WORKLOADS: [Workload; 26] = [
     workload("get_many", "32 keys a call, copied out", &[(Op::GetMany, 100)], Uniform),
     workload("update", "8 bytes in place", &[(Op::Update, 100)], Uniform),
     workload("read-modify-write", "get, then overwrite", &[(Op::ReadModifyWrite, 100)], Uniform),
-    workload("overwrite", "a new value for a key that is there", &[(Op::Overwrite, 100)], Uniform),
+    workload("overwrite", "a new value for an existing key", &[(Op::Overwrite, 100)], Uniform),
     workload("mixed-50-50", "half overwrites, half gets", &[(Op::Overwrite, 50), (Op::Get, 50)], Uniform),
     workload("ycsb-a", "YCSB A: half gets, half overwrites", &[(Op::Get, 50), (Op::Overwrite, 50)], Zipfian),
     workload("ycsb-b", "YCSB B: 95 % gets, 5 % overwrites", &[(Op::Get, 95), (Op::Overwrite, 5)], Zipfian),
@@ -333,10 +333,7 @@ impl Workload {
 pub(crate) fn unknown<'a>(name: &str, what: &str, names: impl Iterator<Item = &'a str> + Clone) -> Failure {
     let nearest = names.clone().min_by_key(|known| distance(name, known)).unwrap_or("");
     let all: Vec<&str> = names.collect();
-    Failure::usage(format!(
-        "{what} {name:?} is unknown; the nearest is {nearest}. There are {}",
-        all.join(", ")
-    ))
+    Failure::usage(format!("{what} {name:?} is unknown; did you mean {nearest}? Known: {}", all.join(", ")))
 }
 
 /// The number of characters to insert, remove or replace to get from one to the other (Levenshtein).
@@ -391,7 +388,7 @@ mod tests {
             let failure = Workload::named(said).unwrap_err();
             assert!(failure.is_usage());
             if said != "rmw" {
-                assert!(failure.to_string().contains(&format!("nearest is {nearest}")), "{failure}");
+                assert!(failure.to_string().contains(&format!("did you mean {nearest}?")), "{failure}");
             }
             assert!(failure.to_string().contains("read-modify-write"), "{failure}");
         }

@@ -255,7 +255,7 @@ fn every_variant_works() {
         assert_eq!(cells.len(), 5, "{name}");
     }
     let failure = variants::named("stp-clwb", &on_file).map(|_| ()).unwrap_err();
-    assert!(failure.is_usage() && failure.to_string().contains("nearest is"), "{failure}");
+    assert!(failure.is_usage() && failure.to_string().contains("did you mean"), "{failure}");
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn an_engine_that_loses_a_key_gets_no_figures() {
     let liar = Liar { loses: true, ..Liar::default() };
     for name in ["get", "get_many", "delete", "update"] {
         let failure = on_liar(&liar, name, Pace::Closed, 2000).unwrap_err();
-        assert!(failure.to_string().contains("missing at"), "{name}: {failure}");
+        assert!(failure.to_string().contains("did not find key"), "{name}: {failure}");
     }
 }
 
@@ -362,7 +362,7 @@ fn targets_are_measured_and_judged() {
     run.to_json().unwrap();
     let unknown = targets::Settings { only: vec!["inser".into()], ..settings };
     let failure = targets::measure(&unknown, &Unwatched).unwrap_err();
-    assert!(failure.is_usage() && failure.to_string().contains("nearest is insert"), "{failure}");
+    assert!(failure.is_usage() && failure.to_string().contains("did you mean insert?"), "{failure}");
 }
 
 #[test]
@@ -374,7 +374,7 @@ fn an_existing_path_is_left_unchanged() {
     let refused = |what: &str| {
         let failure = duramen(place.clone(), false).open(false).map(|_| ()).unwrap_err();
         assert!(
-            failure.is_usage() && failure.to_string().contains("--path where nothing is"),
+            failure.is_usage() && failure.to_string().contains("--path that does not exist"),
             "{what}: {failure}"
         );
     };

@@ -55,8 +55,8 @@ impl Target {
                 let what = if found.file_type().is_char_device() { "device" } else { "file" };
                 if !self.overwrite {
                     return Err(Error::invalid(format!(
-                        "{what} {} is there already, and measuring overwrites it; give --overwrite if nothing \
-                         in it is needed, or the path of a directory",
+                        "{what} {} exists already, and measuring overwrites it; give --overwrite if its content \
+                         is not needed, or the path of a directory",
                         path.display()
                     )));
                 }

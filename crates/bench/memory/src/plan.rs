@@ -492,8 +492,10 @@ fn benchmark(file: &str, key: &Key, node: &Node, overrides: &Overrides) -> Resul
     };
     let place = Place { file, line: at.line };
     if let Some((other, _)) = sections.iter().find(|(key, _)| key.name != "parallel_benchmark") {
-        return Err(Place { file, line: other.line }
-            .error(format!("`{}` beside parallel_benchmark; put it into one of its workloads", other.name)));
+        return Err(Place { file, line: other.line }.error(format!(
+            "`{}` next to parallel_benchmark; put it into one of its workloads",
+            other.name
+        )));
     }
     let Value::Map(named) = &parallel.value else {
         return Err(place.error(format!(

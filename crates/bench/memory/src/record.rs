@@ -88,7 +88,7 @@ fn fill(measurement: &mut Measurement, part: &Part, outcomes: &[&Outcome]) -> Re
         measurement.notes.push(format!("each latency includes {clock:.0} ns of reading the counter"));
     }
     if outcomes.iter().any(|outcome| !outcome.complete) {
-        measurement.notes.push("interrupted: from what was done until then".to_owned());
+        measurement.notes.push("interrupted: measured until the interruption".to_owned());
     }
     if workload.emulate_latency_ns > 0 || workload.emulate_bandwidth > 0 {
         measurement.notes.push(emulation(workload));

@@ -109,7 +109,7 @@ impl Placing {
         {
             if let Some(node) = wanted.iter().find(|node| known(**node).is_none()) {
                 return Err(Error::invalid(format!(
-                    "{what}: there is no node {node}; this machine has {}",
+                    "{what}: node {node} does not exist; this machine has {}",
                     all.join(", ")
                 )));
             }
@@ -143,7 +143,7 @@ impl Placing {
         };
         if let Some(core) = workload.thread_cores.iter().find(|core| !allowed.contains(core)) {
             return Err(Error::invalid(format!(
-                "thread_cores: core {core} is not there, or this process may not use it"
+                "thread_cores: core {core} does not exist, or this process may not use it"
             )));
         }
         let cores: Vec<usize> = thread_nodes
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(place(&far, None).unwrap(), Placing { memory: vec![0], cores: vec![vec![2, 3]] });
         assert_eq!(place(&far, Some(2)).unwrap(), Placing { memory: vec![2], cores: vec![vec![2, 3]] });
         let missing = Workload { thread_nodes: vec![7], ..Workload::default() };
-        assert!(place(&missing, None).unwrap_err().to_string().contains("no node 7"));
+        assert!(place(&missing, None).unwrap_err().to_string().contains("node 7 does not exist"));
         let core = Workload { thread_cores: vec![9], ..Workload::default() };
         assert!(place(&core, None).unwrap_err().to_string().contains("core 9"));
     }

@@ -48,7 +48,7 @@ pub fn verdict(run: &Run, granularity: Granularity, bounds: Option<&Bounds>) -> 
             for lonely in believed(of(run, group, "bandwidth")).1 {
                 let left_out = figure(lonely.value, Unit::BytesPerSecond);
                 at.push_str(&format!("; {left_out} {} left out: ", place_text(&lonely)));
-                at.push_str("the points beside it have less than half");
+                at.push_str("the neighbouring points have less than half");
             }
             say(title, figure(found.value, Unit::BytesPerSecond), at);
         }
@@ -138,9 +138,9 @@ fn ns(value: f64) -> String {
 
 fn meaning(granularity: Granularity) -> &'static str {
     match granularity {
-        Granularity::Byte => "a store is where it will stay as soon as it is visible: only order matters",
-        Granularity::CacheLine => "a store survives a power failure once its lines are flushed and drained",
-        Granularity::Page => "a store survives a power failure once its pages are written back",
+        Granularity::Byte => "a write is persistent as soon as it is visible: only order matters",
+        Granularity::CacheLine => "a write survives a power failure once its lines are flushed and drained",
+        Granularity::Page => "a write survives a power failure once its pages are written back",
     }
 }
 
@@ -218,7 +218,7 @@ fn flushing(run: &Run, granularity: Granularity) -> Option<(String, String)> {
             format!("yes: {ratio:.2} times the bandwidth, though durability needs none")
         }
         Granularity::Byte => format!("no: {ratio:.2} times the bandwidth of plain stores"),
-        Granularity::Page => format!("no: only write-back of pages makes stores durable ({ratio:.2} times)"),
+        Granularity::Page => format!("no: only write-back of pages makes writes durable ({ratio:.2} times)"),
     };
     Some((value, detail))
 }

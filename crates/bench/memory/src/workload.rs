@@ -243,13 +243,13 @@ impl Workload {
             if given("access_size") {
                 return Err((
                     "access_size",
-                    "the steps of custom_operations have sizes of their own; remove it".into(),
+                    "the steps of custom_operations have their own sizes; remove it".into(),
                 ));
             }
             if given("operation") {
                 return Err((
                     "operation",
-                    "custom_operations say what is read and written; remove it".into(),
+                    "the steps of custom_operations already name reads and writes; remove it".into(),
                 ));
             }
             self.check_chain()?;
@@ -463,7 +463,7 @@ pub(crate) fn parse_steps(text: &str) -> Result<Vec<CustomStep>, String> {
 }
 
 fn parse_step(text: &str) -> Result<CustomStep, String> {
-    const SHAPE: &str = "a step is r_<size>, w_<size>_<persist>[_<offset>] or a_<size>_<persist>, with d behind the letter for DRAM";
+    const SHAPE: &str = "a step is r_<size>, w_<size>_<persist>[_<offset>] or a_<size>_<persist>, with d after the letter for DRAM";
     let wrong = |why: String| format!("step {text:?}: {why}; {SHAPE}");
     let digits = text.find(|c: char| c.is_ascii_digit()).ok_or_else(|| wrong("no size".into()))?;
     let (head, rest) = text.split_at(digits);

@@ -113,8 +113,8 @@ pub(crate) fn circumstances(first: &Run, second: &Run) -> Vec<String> {
     let mut all = Vec::new();
     let mut differ = |what: &str, a: &str, b: &str| {
         if a != b {
-            let told = |text: &str| if text.is_empty() { "not told".to_owned() } else { text.to_owned() };
-            all.push(format!("{what} differs: {} and {}", told(a), told(b)));
+            let known = |text: &str| if text.is_empty() { "unknown".to_owned() } else { text.to_owned() };
+            all.push(format!("{what} differs: {} and {}", known(a), known(b)));
         }
     };
     let (a, b) = (&first.machine, &second.machine);
@@ -134,7 +134,7 @@ pub(crate) fn circumstances(first: &Run, second: &Run) -> Vec<String> {
     }
     for (which, run) in [("first", first), ("second", second)] {
         if !run.complete {
-            all.push(format!("the {which} run was interrupted: what it does not have was not measured"));
+            all.push(format!("the {which} run was interrupted: missing points were not measured"));
         }
         if let Some(load) = run.machine.busy() {
             let (load, cores) = (scale::digits(load), run.machine.cores);
@@ -287,13 +287,13 @@ mod tests {
         let mut b = Run::default();
         b.machine.cpu = "Other".into();
         b.medium.page_bytes = 4096;
-        let told = compare(&a, &b).circumstances.join("\n");
+        let reported = compare(&a, &b).circumstances.join("\n");
         for part in [
-            "the CPU differs: not told and Other",
+            "the CPU differs: unknown and Other",
             "page size of the medium differs",
             "second run was interrupted",
         ] {
-            assert!(told.contains(part), "{told}");
+            assert!(reported.contains(part), "{reported}");
         }
     }
 

@@ -173,9 +173,7 @@ fn finite(value: f64, place: &str, name: &str) -> Result<()> {
     if value.is_finite() {
         return Ok(());
     }
-    Err(Error::new(format!(
-        "{place}: {name} is {value}, wanted a finite number; leave out what was not measured"
-    )))
+    Err(Error::new(format!("{place}: {name} is {value}, wanted a finite number; omit unmeasured figures")))
 }
 
 fn not_a_run(place: &str, error: &serde_json::Error) -> Error {
@@ -230,7 +228,7 @@ mod tests {
         let path = directory.path().join("run.json");
         run().write(&path).unwrap();
         assert_eq!(Run::read(&path).unwrap(), run());
-        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left beside it");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left next to it");
     }
 
     #[test]

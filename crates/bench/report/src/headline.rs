@@ -137,7 +137,7 @@ fn counted(points: &[(f64, Judgement)]) -> String {
         return "; each was measured once, so the spread is unknown".to_owned();
     }
     let (ahead, behind) = (count(Judgement::Better), count(Judgement::Worse));
-    format!("; beyond the spread it is ahead at {ahead} of them, and behind at {behind}")
+    format!("; beyond the spread it is faster at {ahead} of them and slower at {behind}")
 }
 
 /// How many operations a second `first` does for each of `other`, point by point, with the judgement. Ratios measured
@@ -195,7 +195,7 @@ fn targets(run: &Run) -> Option<Headline> {
     let farthest = bars.iter().max_by(|a, b| a.value.total_cmp(&b.value))?;
     let sentence = if farthest.value > 1.0 {
         format!(
-            "{reached} of {count} targets are reached; the farthest is {}, which takes {} times what is wanted.",
+            "{reached} of {count} targets are reached; the farthest is {}, which takes {} times its target.",
             farthest.label,
             digits(farthest.value)
         )
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(
             headline.sentence,
             "duramen does 2 times as many operations a second as redis (the median of 3 points, which lie between 1 and 3); \
-             beyond the spread it is ahead at 2 of them, and behind at 0. duramen, in million operations a second, each at its best point: SET 0.9, GET 1.20."
+             beyond the spread it is faster at 2 of them and slower at 0. duramen, in million operations a second, each at its best point: SET 0.9, GET 1.20."
         );
         let labels: Vec<_> = headline.bars.iter().map(|bar| (bar.label.as_str(), bar.of)).collect();
         assert_eq!(labels, [("SET", 0), ("", 1), ("GET", 0), ("", 1)]);
@@ -287,7 +287,7 @@ mod tests {
         ];
         measurements.push(point("SET", "redis", 16, 4e5));
         let headline = of(&Run { measurements: measurements.clone(), ..Run::default() }).unwrap();
-        assert!(headline.sentence.contains("ahead at 0 of them, and behind at 1."), "{}", headline.sentence);
+        assert!(headline.sentence.contains("faster at 0 of them and slower at 1."), "{}", headline.sentence);
         measurements.truncate(2);
         let headline = of(&Run { measurements: measurements.clone(), ..Run::default() }).unwrap();
         assert!(
@@ -338,7 +338,7 @@ mod tests {
         let headline = of(&Run { measurements, ..Run::default() }).unwrap();
         assert_eq!(
             headline.sentence,
-            "1 of 2 targets are reached; the farthest is get, which takes 2.50 times what is wanted."
+            "1 of 2 targets are reached; the farthest is get, which takes 2.50 times its target."
         );
     }
 

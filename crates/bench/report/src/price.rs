@@ -136,7 +136,7 @@ impl Prices {
             };
             if prices.medium[..index].iter().any(|other| same(&other)) {
                 return Err(Error::new(format!(
-                    "{place}: medium {:?} of kind {:?} has two prices; give each a name or a path of its own",
+                    "{place}: medium {:?} of kind {:?} has two prices; give each a different name or path",
                     medium.name, medium.kind
                 )));
             }
@@ -177,7 +177,7 @@ impl Prices {
         if prices.is_empty() {
             let known: Vec<String> = self.medium.iter().map(MediumPrice::place).collect();
             return Err(Error::new(format!(
-                "the run is of medium {:?} at {:?}, prices are there for {}; add a [[medium]] with kind = {:?}",
+                "the run is of medium {:?} at {:?}, the file has prices for {}; add a [[medium]] with kind = {:?}",
                 run.medium.kind,
                 run.medium.path,
                 known.join(", "),
@@ -389,6 +389,6 @@ device_euro = 64.0
     fn a_medium_without_a_price_is_reported() {
         let prices = Prices::from_toml(PRICES, "p.toml").unwrap();
         let error = prices.bills(&Run::default()).unwrap_err().to_string();
-        assert!(error.contains("prices are there for \"shm\""), "{error}");
+        assert!(error.contains("the file has prices for \"shm\""), "{error}");
     }
 }

@@ -162,7 +162,7 @@ pub fn warnings(runs: &[Run]) -> String {
     for (index, run) in runs.iter().enumerate() {
         let which = if runs.len() > 1 { format!("run {}", index + 1) } else { "the run".to_owned() };
         if !run.complete {
-            let warning = format!("{which} was interrupted; what is missing was not measured");
+            let warning = format!("{which} was interrupted; missing points were not measured");
             text.push_str(&paragraph("INCOMPLETE: ", &warning));
         }
         if let Some(load) = run.machine.busy() {
@@ -290,7 +290,7 @@ pub(crate) fn medium_line(medium: &Medium) -> String {
         parts.push(format!("huge pages {}", medium.huge_pages));
     }
     parts.retain(|part| !part.is_empty());
-    if parts.is_empty() { "not told".to_owned() } else { parts.join(", ") }
+    if parts.is_empty() { "unknown".to_owned() } else { parts.join(", ") }
 }
 
 /// Measurements by group, in the order in which groups first appear.

@@ -239,7 +239,7 @@ impl Client {
         }
         let Some(first) = first else {
             return Err(Failure::new(format!(
-                "no command to {} was counted: the number of commands went into the warm-up; give a larger one",
+                "no command to {} was counted: the warm-up used all commands; give a larger number",
                 self.place
             )));
         };
@@ -457,7 +457,7 @@ impl Judge<'_> {
         let mut used = 0;
         while used < input.len() {
             let Some((sent, at)) = pending.front().copied() else {
-                return Err(wrong("nothing that was asked", &input[used..]));
+                return Err(wrong("an unrequested reply", &input[used..]));
             };
             let rest = &input[used..];
             let verdict = match self.protocol.judge(sent, self.values, self.keys, rest) {
@@ -482,8 +482,8 @@ impl Judge<'_> {
 fn wrong(asked: &str, found: &[u8]) -> Failure {
     let shown = found[..found.len().min(80)].escape_ascii();
     Failure::new(format!(
-        "wrong reply to {asked}: found \"{shown}\"; wanted what the protocol says to it, and the value that was set. Does \
-         something else use these keys, does the server evict or expire, or does it speak another protocol?"
+        "wrong reply to {asked}: found \"{shown}\"; wanted the reply of the protocol with the value that was set. Does \
+         another client use these keys, does the server evict or expire, or does it speak another protocol?"
     ))
 }
 

@@ -30,13 +30,13 @@ const KNOWN: [(&str, &str, &str); 8] = [
     ),
     (
         "duramen-1s",
-        "every write survives a crash of the process; all but the last second that of the machine, unless the store is in /dev/shm",
+        "every write survives a crash of the process, and all but the last second a crash of the machine, unless the store is in /dev/shm",
         "{self} serve --port {port} --bind 127.0.0.1 --duramen-path {directory} --duramen-durability interval:1s \
          --duramen-threads 1",
     ),
     (
         "duramen-flush",
-        "as duramen, with each line really flushed (clwb)",
+        "as duramen, with an explicit flush of each line (clwb)",
         "{self} serve --port {port} --bind 127.0.0.1 --duramen-path {directory} --duramen-durability every-write \
          --duramen-threads 1 --duramen-flush-instruction clwb",
     ),
@@ -47,7 +47,7 @@ const KNOWN: [(&str, &str, &str); 8] = [
     ),
     (
         "redis-everysec",
-        "survives a crash but for the last second or two",
+        "all but the last second or two of writes survive a crash",
         "redis-server --port {port} --bind 127.0.0.1 --dir {directory} --save \"\" --appendonly yes --appendfsync everysec",
     ),
     (
@@ -86,16 +86,14 @@ impl FromStr for Server {
         if !text.contains('=') {
             let known: Vec<&str> = known().collect();
             return Err(format!(
-                "{text:?} is no server that is known; wanted one of {}, or NAME=COMMAND",
+                "server {text:?} is unknown; wanted one of {}, or NAME=COMMAND",
                 known.join(", ")
             ));
         }
         if name.is_empty() || !rest.contains("{port}") {
-            return Err(format!(
-                "{text:?}: wanted NAME=COMMAND with {{port}} in the command, where the port goes"
-            ));
+            return Err(format!("{text:?}: wanted NAME=COMMAND with {{port}} at the place of the port"));
         }
-        Ok(Self { name: name.to_owned(), durability: "not told".to_owned(), command: words(rest) })
+        Ok(Self { name: name.to_owned(), durability: "unknown".to_owned(), command: words(rest) })
     }
 }
 

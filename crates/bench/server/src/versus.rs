@@ -56,7 +56,7 @@ pub fn compare(versus: &Versus, progress: &dyn Fn(&str, f64), stop: &dyn Fn() ->
     let (server_core, client_core) = match cores.as_slice() {
         [] | [_] => {
             notes.push(
-                "one core for servers and client: they wait for each other, and figures say little"
+                "servers and client share one core and wait for each other: the figures mean little"
                     .to_owned(),
             );
             (None, None)

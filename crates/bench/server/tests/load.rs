@@ -145,7 +145,7 @@ fn answering(answer: impl Fn(&[u8]) -> Vec<u8> + Send + Sync + 'static) -> Addre
 fn a_wrong_reply_is_an_error_and_not_a_number() {
     for (answer, shown) in [
         ("$-1\r\n", "found \"$-1\\r\\n\""),
-        ("+OK\r\n+OK\r\n", "nothing that was asked"),
+        ("+OK\r\n+OK\r\n", "an unrequested reply"),
         ("-ERR out of memory\r\n", "out of memory"),
         ("HTTP/1.1 400 Bad Request\r\n", "HTTP/1.1"),
     ] {

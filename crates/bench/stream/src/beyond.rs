@@ -202,9 +202,7 @@ fn stand(output: &mut impl BufRead) -> Result<Stand, Failure> {
     loop {
         let mut line = String::new();
         if output.read_line(&mut line)? == 0 {
-            return Err(
-                "the process has ended: it was not given enough memory, or says above what failed".into()
-            );
+            return Err("the process has ended: it had too little memory, or its error is above".into());
         }
         let words: Result<Vec<u64>, _> = line.split_whitespace().map(str::parse).collect();
         // Other output is ignored.

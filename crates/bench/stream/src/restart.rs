@@ -44,7 +44,7 @@ fn started(command: &mut Command) -> Result<(Child, BufReader<std::process::Chil
 fn line(output: &mut impl BufRead) -> Result<String, Failure> {
     let mut line = String::new();
     match output.read_line(&mut line)? {
-        0 => Err("the process that was to be killed has ended by itself".into()),
+        0 => Err("the process ended before it was killed".into()),
         _ => Ok(line.trim_end().to_owned()),
     }
 }

@@ -1,4 +1,4 @@
-//! `duramen check`: verifies a store, and saves what is valid of a damaged one.
+//! `duramen check`: verifies a store, and saves the valid records of a damaged one.
 
 use crate::entry::split;
 use crate::output::Output;
@@ -17,7 +17,7 @@ pub struct Args {
     store: Option<PathBuf>,
     #[command(flatten)]
     place: Place,
-    /// Save what is valid, of each key the newest valid version, into a new store here
+    /// Save the newest valid version of each key into a new store at this path
     #[arg(long, value_name = "NEW")]
     salvage: Option<PathBuf>,
     /// Write the findings as JSON here
@@ -57,7 +57,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
             )?,
             None => writeln!(
                 out,
-                "damaged record: offset {:#x}, {} bytes: no key can be made out",
+                "damaged record: offset {:#x}, {} bytes: its key is unknown",
                 record.at, record.bytes
             )?,
         }
@@ -72,7 +72,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
     }
     if let (Some(saved), Some(into)) = (saved, &args.salvage) {
         let saved = counted(saved, "key");
-        writeln!(out, "saved {saved} into {}; {} is as it was", into.display(), path.display())?;
+        writeln!(out, "saved {saved} into {}; {} is unchanged", into.display(), path.display())?;
         return Ok(Answer::Yes);
     }
     writeln!(
@@ -86,7 +86,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         match report.damage.len() {
             0 => "sound".into(),
             n => format!(
-                "{}; \"duramen check --salvage NEW\" saves what is valid",
+                "{}; \"duramen check --salvage NEW\" saves the valid records",
                 counted(n as u64, "damaged place")
             ),
         }

@@ -17,6 +17,6 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Answer, Failure> {
     let bytes = duramen::erase(args.place.path(), &args.place.options())?;
     let path = args.place.path().display();
-    writeln!(std::io::stdout().lock(), "{path}: {bytes} bytes erased; a new store can be made there")?;
+    writeln!(std::io::stdout().lock(), "{path}: {bytes} bytes erased; a new store can be created there")?;
     Ok(Answer::Yes)
 }

@@ -26,7 +26,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
     if let Some(type_) = args.keys.collection(&value) {
         let name = type_.name();
         return Err(format!(
-            "key {:?} holds a {name}, which get cannot print: ask the server, or use dump",
+            "key {:?} holds a {name}, which get cannot print: use a client of the server, or duramen dump",
             args.key
         )
         .into());

@@ -32,8 +32,8 @@ impl Settings {
     /// When the served store may lose acknowledged writes in a crash.
     pub fn of(config: &Config) -> Result<Settings, Failure> {
         if !config.sql.is_empty() && config.durability == Durability::Manual {
-            let message = "duramen-sql with duramen-durability manual: a crash would take results back that their jobs \
-                           know to be there; choose every-write, or an interval";
+            let message = "duramen-sql with duramen-durability manual: a crash would undo results that the jobs count \
+                           as written; choose every-write, or an interval";
             return Err(Error::new(ErrorKind::Configuration, message).into());
         }
         let scripts: Vec<PathBuf> = config.sql.iter().map(PathBuf::from).collect();

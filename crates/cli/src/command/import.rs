@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicBool;
 /// exist
 ///
 /// Database 3 of Redis becomes database 3 of a server on the store. Existing keys are overwritten. Stops at the first
-/// value that cannot be read, and says at which byte and of which key; all values before it are stored.
+/// unreadable value and names its byte and key; all values before it are stored.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]

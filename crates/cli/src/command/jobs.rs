@@ -33,7 +33,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<Answer, Failure> {
     if !args.store.exists() {
-        return Err(format!("there is no store {}", args.store.display()).into());
+        return Err(format!("found no store at {}", args.store.display()).into());
     }
     if args.stop {
         stop(args)?;
@@ -69,7 +69,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
     let find = |name: &str| {
         kept.iter().find(|job| job.name == name).ok_or_else(|| {
             let names: Vec<&str> = kept.iter().map(|job| job.name.as_str()).collect();
-            format!("the store keeps no job {name:?}; it keeps: {}", names.join(", "))
+            format!("the store has no job {name:?}; it has: {}", names.join(", "))
         })
     };
     if let Some(name) = &args.forget {
@@ -82,8 +82,9 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
             format!("job {name:?} was not started by `duramen sql`: only its program can resume it")
         })?;
         let path = std::path::absolute(&args.store)?;
-        std::env::set_current_dir(&note.directory)
-            .map_err(|error| format!("cannot go to {}: {error}", note.directory.display()))?;
+        std::env::set_current_dir(&note.directory).map_err(|error| {
+            format!("cannot change the directory to {}: {error}", note.directory.display())
+        })?;
         let script = Script {
             title: note.title,
             text: note.script,
@@ -137,7 +138,7 @@ fn has_ended(pid: Pid) -> bool {
 
 fn stop(args: &Args) -> Result<(), Failure> {
     let Some(pid) = running(args) else {
-        return Err(format!("no process of `duramen sql` has {}", args.store.display()).into());
+        return Err(format!("no process of `duramen sql` has opened {}", args.store.display()).into());
     };
     kill_process(pid, Signal::TERM)
         .map_err(|error| format!("cannot stop process {}: {error}", pid.as_raw_nonzero()))?;

@@ -101,7 +101,7 @@ fn parse(line: &str) -> Result<Line, String> {
             let index = index.parse().map_err(|e| format!("index: {e}"))?;
             Ok(Line::Table(table, index))
         }
-        (Some(_), _) => Err("index is given, which is for a line with table and nothing else".to_owned()),
+        (Some(_), _) => Err("found index, which is allowed only in a line with just a table".to_owned()),
         (None, table) => {
             let meta = Meta { tag: entry.tag, expires_at: entry.expires_at, ..Meta::default() };
             Ok(Line::Key(Pair { table, key: entry.key()?, value: entry.value()?, meta }, entry.order()?))
@@ -127,9 +127,7 @@ impl Loader {
         match line {
             Line::Element { name, value } => {
                 let Some((elements, _)) = &self.root else {
-                    return Err(
-                        "element is given, and the line before is neither a root nor an element".into()
-                    );
+                    return Err("found element, but the line before is neither a root nor an element".into());
                 };
                 writer.collection(elements).put(&name, &value)?;
                 return Ok(0);

@@ -196,13 +196,13 @@ fn collections_are_dumped_and_loaded_with_their_elements() {
     assert!(ends(dir, 0, &["check", "--path", "again"]).contains("sound"));
     let root = r#"{"key":"k","value":"v","collection":"by-key"}"#;
     for (wrong, why) in [
-        (lines[1].to_owned(), "line 1: element is given, and the line before is neither"),
-        (format!("{}\n{}", lines[2], lines[1]), "line 2: element is given, and the line before is neither"),
+        (lines[1].to_owned(), "line 1: found element, but the line before is neither"),
+        (format!("{}\n{}", lines[2], lines[1]), "line 2: found element, but the line before is neither"),
         (
             format!("{root}\n{{\"element\":\"e\",\"value\":\"v\",\"key\":\"k\"}}"),
-            "line 2: element is given, which",
+            "line 2: found element, which",
         ),
-        (root.replace("by-key", "by-name"), "none of unordered, by-value and by-key"),
+        (root.replace("by-key", "by-name"), "wanted unordered, by-value or by-key"),
     ] {
         fs::write(dir.join("wrong"), wrong).unwrap();
         let said = ends(dir, 3, &["load", "--path", "third", "wrong"]);
@@ -251,8 +251,8 @@ fn tables_are_put_into_listed_dumped_and_loaded() {
     assert!(ends(dir, 0, &["load", "more"]).contains("loaded 1 key\n"));
     for (line, why) in [
         ("{\"table\":\"t\",\"index\":\"tree\"}", "index: "),
-        ("{\"table\":\"t\",\"index\":\"hash\",\"key\":\"k\",\"value\":\"\"}", "and nothing else"),
-        ("{\"index\":\"hash\"}", "and nothing else"),
+        ("{\"table\":\"t\",\"index\":\"hash\",\"key\":\"k\",\"value\":\"\"}", "in a line with just a table"),
+        ("{\"index\":\"hash\"}", "in a line with just a table"),
         ("{\"table\":\"t\"}", "neither key nor key_base64"),
     ] {
         fs::write(dir.join("wrong"), format!("{line}\n")).unwrap();
@@ -510,20 +510,20 @@ fn bench_kv_refuses_bad_input() {
     store(dir, 10);
     fs::write(dir.join("empty"), "").unwrap();
     for (args, says) in [
-        (&["insert", "--keys", "10", "--path", "empty"][..], "--path where nothing is"),
-        (&["ycsb_a"], "nearest is ycsb-a"),
-        (&["growht"], "nearest is growth"),
-        (&["--variants", "in-drm"], "nearest is in-dram"),
-        (&["--targets", "delte"], "nearest is delete"),
+        (&["insert", "--keys", "10", "--path", "empty"][..], "--path that does not exist"),
+        (&["ycsb_a"], "did you mean ycsb-a?"),
+        (&["growht"], "did you mean growth?"),
+        (&["--variants", "in-drm"], "did you mean in-dram?"),
+        (&["--targets", "delte"], "did you mean delete?"),
         (&["--records", "4+100"], "keys of 4 bytes"),
         (&["--records", "huge"], "KEY+VALUE"),
         (&["--threads", "0"], "1 to 1024"),
-        (&["--rate", "0"], "operations a second"),
+        (&["--rate", "0"], "operations per second"),
         (&["--durability", "never"], "every-write, manual"),
         (&["--keys", "0"], "0 is not in 1.."),
         (&["--distribution", "normal"], "uniform, zipfian or latest"),
-        (&["--json", "no/such/place.json"], "directory is not there"),
-        (&["insert", "--keys", "10", "--path", "duramen-data"], "--path where nothing is"),
+        (&["--json", "no/such/place.json"], "directory does not exist"),
+        (&["insert", "--keys", "10", "--path", "duramen-data"], "--path that does not exist"),
     ] {
         let said = ends(dir, 2, &[&["bench", "kv"], args].concat());
         assert!(said.contains(says), "{args:?}: {said}");

@@ -1,4 +1,4 @@
-//! A store that is damaged from outside while it is closed: what is refused, what is served, and what is reported.
+//! A store that is damaged while it is closed: which keys are refused, served and reported.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -255,7 +255,7 @@ fn jobs_are_listed_stopped_resumed_killed_and_forgotten() {
     until("the fourth", || parts(&dir.join("out")) == "1,1\n2,4\n3,9\n4,16\n");
     drop(third);
     let (code, text) = said(dir, &["jobs", "--store", "jobs", "--resume", "other"]);
-    assert!(code == Some(3) && text.contains("it keeps: job"), "{text}");
+    assert!(code == Some(3) && text.contains("it has: job"), "{text}");
     assert_eq!(said(dir, &["jobs", "--store", "jobs", "--forget", "job"]).0, Some(0));
     assert_eq!(said(dir, &["jobs", "--store", "jobs"]), (Some(1), String::new()));
 }

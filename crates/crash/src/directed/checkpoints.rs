@@ -27,7 +27,7 @@ pub fn checkpoint_beside_group() -> Result<(), String> {
         .map_err(|_| "maintenance panicked".to_owned())?
         .map_err(reported)?;
     if store.stats().checkpoints == before {
-        return Err("no image was written".into());
+        return Err("no checkpoint was written".into());
     }
     let failed = after_power_failure(&medium, Model::CacheLine);
     let again = StoreOn::open_on(failed, &with_images(2, Durability::EveryWrite)).map_err(reported)?;
@@ -105,7 +105,7 @@ fn beside_image<T: Sync>(
         let before = store.stats().checkpoints;
         store.maintain().map_err(reported)?;
         if store.stats().checkpoints == before {
-            return Err("no image was written".into());
+            return Err("no checkpoint was written".into());
         }
         let medium = after_power_failure(&medium, Model::CacheLine);
         let again = StoreOn::open_on(medium, &with_images(2, Durability::EveryWrite)).map_err(reported)?;
@@ -113,7 +113,7 @@ fn beside_image<T: Sync>(
         drop(end);
         match transaction.join() {
             Ok(Err(error)) if error.kind() == ErrorKind::Aborted => {}
-            other => return Err(format!("the transaction ended otherwise than by giving up: {other:?}")),
+            other => return Err(format!("found {other:?} at the end of the transaction, wanted an abort")),
         }
         looked?;
         audited(store)
@@ -190,7 +190,7 @@ pub fn root_deleted_beside_checkpoint() -> Result<(), String> {
             written.send(()).map_err(reported)?;
             maintained.join().map_err(|_| "maintenance panicked".to_owned())?.map_err(reported)?;
             let is_written = store.stats().checkpoints > before;
-            if is_written { Ok(()) } else { Err("no image was written".into()) }
+            if is_written { Ok(()) } else { Err("no checkpoint was written".into()) }
         })
     })
 }
@@ -242,7 +242,7 @@ pub fn root_moved_before_checkpoint() -> Result<(), String> {
     drop(store);
     let again = StoreOn::open_on(medium, &with_images(2, Durability::EveryWrite)).map_err(reported)?;
     if again.recovery().checkpointed == 0 {
-        return Err("no image was read".into());
+        return Err("no checkpoint was read".into());
     }
     elements_are(&again, b"root", &[(b"element", &[1; 8])])?;
     audited(&again)

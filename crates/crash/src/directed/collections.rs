@@ -108,7 +108,7 @@ pub fn counted_beside_overwrites() -> Result<(), String> {
                 true
             };
             elements.ranked(0, false, visit)?;
-            if found == 2 { Ok(()) } else { Err(Error::aborted(format!("{found} elements of 2 are there"))) }
+            if found == 2 { Ok(()) } else { Err(Error::aborted(format!("found {found} elements, wanted 2"))) }
         })
     };
     in_all_ways(Durability::EveryWrite, make, [overwrites, counts])
@@ -116,7 +116,7 @@ pub fn counted_beside_overwrites() -> Result<(), String> {
 
 fn named_by(store: &StoreOn<SimMedium>, root: &[u8]) -> duramen::Result<CollectionOn<SimMedium>> {
     let names = store.get(root)?.and_then(|root| root.meta().collection);
-    store.collection(names.ok_or_else(|| Error::aborted("no root is there"))?)
+    store.collection(names.ok_or_else(|| Error::aborted("found no root"))?)
 }
 
 /// A collection is renamed, written under the new name, and gets a second name; then one of the names is deleted.
@@ -154,7 +154,7 @@ pub fn deleted_absent() -> Result<(), String> {
         Err::<(), Error>(Error::aborted("on purpose"))
     });
     if aborted.is_ok() {
-        return Err("a transaction that is aborted commits".into());
+        return Err("an aborted transaction commits".into());
     }
     meanwhile.map_err(|what| format!("while the transaction runs, {what}"))?;
     are_there()?;
@@ -187,5 +187,5 @@ pub fn ranked_before_durable() -> Result<(), String> {
     let failed = after_power_failure(&medium, Model::CacheLine);
     writer.flush_group().map_err(reported)?;
     let again = StoreOn::open_on(failed, &options(2, Durability::EveryWrite)).map_err(reported)?;
-    elements_are(&again, b"root", &wanted).map_err(|what| format!("what was shown is undone: {what}"))
+    elements_are(&again, b"root", &wanted).map_err(|what| format!("a returned value is undone: {what}"))
 }

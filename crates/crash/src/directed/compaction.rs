@@ -108,8 +108,8 @@ pub fn copied_and_shown() -> Result<(), String> {
             .map(|value| value.to_vec());
     writer.flush_group().map_err(reported)?;
     match shown {
-        None => Err("a reader does not wait for the commit, and is shown nothing".into()),
-        shown if shown != found => Err("a reader was shown what a power failure undid".into()),
+        None => Err("a reader does not wait for the commit, and finds no value".into()),
+        shown if shown != found => Err("a reader got a value that a power failure undid".into()),
         _ => Ok(()),
     }
 }
@@ -146,11 +146,11 @@ pub fn kept_and_deleted() -> Result<(), String> {
         let medium = after_power_failure(&medium, Model::CacheLine);
         let again = StoreOn::open_on(medium, &options(2, Durability::EveryWrite)).map_err(reported)?;
         if again.get(b"key").map_err(reported)?.is_some() {
-            return Err(format!("round {round}: a deleted key came back in a crash"));
+            return Err(format!("round {round}: a deleted key reappeared after a crash"));
         }
     }
     if kept.as_deref() != Some(&[1; 40][..]) {
-        return Err("the value that was kept changed".into());
+        return Err("the pinned value changed".into());
     }
     drop(kept);
     audited(&store)

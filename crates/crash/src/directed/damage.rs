@@ -33,7 +33,7 @@ pub fn name_lost() -> Result<(), String> {
         hurt += 1;
     }
     if hurt == 0 {
-        return Err("no record names the table".into());
+        return Err("found no record with the name of the table".into());
     }
     let len = duramen_media::Bytes::len(&medium);
     let again = |lines: &[[u64; 8]]| {
@@ -41,12 +41,12 @@ pub fn name_lost() -> Result<(), String> {
     };
     for boot in 2..5 {
         if StoreOn::open_on(again(&lines), &options(boot, OnCorruption::Refuse)).is_ok() {
-            return Err(format!("boot {boot}: a store that lost the name of a table opens"));
+            return Err(format!("boot {boot}: a store with a damaged table name opens without an error"));
         }
         let report = check_on(&again(&lines), &options(boot, OnCorruption::Refuse)).map_err(reported)?;
         let wanted = [(Some(b"the-other".to_vec()), KEYS), (None, KEYS)];
         if report.tables != wanted {
-            return Err(format!("boot {boot}: a check tells of the tables {:?}", report.tables));
+            return Err(format!("boot {boot}: a check reports the tables {:?}", report.tables));
         }
         let medium = again(&lines);
         let store =
@@ -148,7 +148,7 @@ fn around_damage(seed: u64) -> Result<(), String> {
             Err(error) => return Err(format!("{:?}: {error}", String::from_utf8_lossy(key))),
         };
         if found.as_deref() != value.as_ref().map(|value| &value[..]) {
-            return Err(format!("{:?} has {found:?}, not {value:?}", String::from_utf8_lossy(key)));
+            return Err(format!("{:?} has {found:?}, wanted {value:?}", String::from_utf8_lossy(key)));
         }
     }
     let mut seen = Vec::new();

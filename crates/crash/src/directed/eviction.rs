@@ -57,7 +57,7 @@ pub fn moved_and_evicted() -> Result<(), String> {
     let again = StoreOn::open_on(failed, &options).map_err(reported)?;
     for key in gone {
         if again.get(&key).map_err(reported)?.is_some() {
-            return Err(format!("key {key:?} was evicted and came back in a crash"));
+            return Err(format!("key {key:?} was evicted and reappeared after a crash"));
         }
     }
     audited(&store)

@@ -63,8 +63,10 @@ impl Target {
         store.put(KEY, REAL).map_err(reported)?;
         store.put(LARGE, [0xA5; VALUE_BYTES]).map_err(reported)?;
         let bytes = bytes_of(&medium);
-        let before =
-            bytes.windows(64).position(|window| window == [0xA5; 64]).ok_or("the value is nowhere")?;
+        let before = bytes
+            .windows(64)
+            .position(|window| window == [0xA5; 64])
+            .ok_or("the value was not found on the medium")?;
         let record_bytes = (HEADER_BYTES + LARGE.len() as u64 + VALUE_BYTES as u64 + 4).next_multiple_of(8);
         let (before, value_at) = (before as u64, before as u64 + record_bytes);
         let block = before / EXTENT_BYTES * EXTENT_BYTES;
@@ -96,7 +98,7 @@ impl Target {
         let bytes = bytes_of(&self.medium);
         match bytes[self.value_at as usize..][..VALUE_BYTES] == *value {
             true => Ok(from..self.medium.position()),
-            false => Err("the value lies elsewhere".into()),
+            false => Err("the value lies at another place".into()),
         }
     }
 }
@@ -116,7 +118,7 @@ fn salvaged(medium: &SimMedium, is_damaged: bool) -> Result<(), String> {
             key => key == LARGE,
         };
         if !is_known {
-            strange = Some(format!("salvage saves {} as {found:?}", found.key().escape_ascii()));
+            strange = Some(format!("salvage saves {} with {found:?}", found.key().escape_ascii()));
         }
     };
     target.for_each(visit).map_err(reported)?;
@@ -137,7 +139,7 @@ fn shown(medium: SimMedium, serve: bool) -> Result<Option<Vec<u8>>, String> {
 }
 
 fn wants_real(found: Option<Vec<u8>>, what: &str) -> Result<(), String> {
-    if found.as_deref() == Some(REAL) { Ok(()) } else { Err(format!("{what}: admin is {found:?}")) }
+    if found.as_deref() == Some(REAL) { Ok(()) } else { Err(format!("{what}: admin has {found:?}")) }
 }
 
 /// The process is killed at each event of a put. Its value contains valid records, forged with the secret.
@@ -211,7 +213,7 @@ pub fn aborted_forged_value() -> Result<(), String> {
     let swapped =
         writer.compare_and_swap(LARGE, stamp, Some((&value, Default::default()))).map_err(reported)?;
     if swapped != duramen::Swap::Changed {
-        return Err("the stamp of another key counts".into());
+        return Err("the stamp of another key is accepted".into());
     }
     writer.put(b"small", b"12345678").map_err(reported)?;
     let medium = SimMedium::resume(target.medium.log());
@@ -219,7 +221,7 @@ pub fn aborted_forged_value() -> Result<(), String> {
     for (key, wanted) in [(KEY, REAL), (b"small", b"12345678"), (LARGE, &[0xA5; VALUE_BYTES][..])] {
         let found = again.get(key).map_err(reported)?.map(|value| value.to_vec());
         if found.as_deref() != Some(wanted) {
-            return Err(format!("{} is {found:?}", key.escape_ascii()));
+            return Err(format!("{} has {found:?}", key.escape_ascii()));
         }
     }
     Ok(())

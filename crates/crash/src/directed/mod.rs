@@ -89,7 +89,7 @@ fn with_images(boot: u8, durability: Durability) -> Options {
 /// Whether the collection under a key has these elements, in this order.
 fn elements_are(store: &StoreOn<SimMedium>, root: &[u8], wanted: &[(&[u8], &[u8])]) -> Result<(), String> {
     let names = store.get(root).map_err(reported)?.and_then(|root| root.meta().collection);
-    let elements = store.collection(names.ok_or("no root is there")?).map_err(reported)?;
+    let elements = store.collection(names.ok_or("found no root")?).map_err(reported)?;
     let mut found = Vec::new();
     let visit = &mut |element: &duramen::Value<'_>| {
         found.push((element.key().to_vec(), element.to_vec()));

@@ -34,7 +34,7 @@ pub fn confirmed_by_recovery() -> Result<(), String> {
         Ok([is_there(b"a")?, is_there(b"b")?])
     };
     if found(&store)? != [true, true] {
-        return Err("a process that dies takes a transaction with it".into());
+        return Err("the process is killed within a transaction".into());
     }
     let log = whole(&medium.log());
     medium.power_off();
@@ -48,7 +48,7 @@ pub fn confirmed_by_recovery() -> Result<(), String> {
         let found = found(&again)?;
         if found[0] != found[1] {
             return Err(format!(
-                "at event {position} of {begin} to {}: half of a transaction, {found:?}",
+                "at event {position} of {begin} to {}: found half of a transaction, {found:?}",
                 log.events.len()
             ));
         }
@@ -106,7 +106,7 @@ pub fn two_transactions_in_one_block() -> Result<(), String> {
         Err::<(), Error>(Error::aborted("on purpose"))
     });
     if aborted.is_ok() {
-        return Err("a transaction that is aborted commits".into());
+        return Err("an aborted transaction commits".into());
     }
     audited(&store)?;
     let medium = after_power_failure(&medium, Model::CacheLine);

@@ -28,7 +28,7 @@ pub fn flushed_group() -> Result<(), String> {
     let found = |key| again.get(key).map(|found| found.map(|value| value.to_vec())).map_err(reported);
     match (found(ONE)?, found(TWO)?.as_deref()) {
         (None, Some(b"of the group")) => Ok(()),
-        found => Err(format!("after a power failure there is {found:?} of a group that was flushed")),
+        found => Err(format!("found {found:?} of a flushed group after a power failure, wanted all of it")),
     }
 }
 

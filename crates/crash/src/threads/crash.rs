@@ -210,7 +210,7 @@ fn crash_again(
                 check_found(&ended.history, setup.case, reached, End::Power, &found, &mut ended.values)
                     .map_err(at_crash)?;
             } else if found != shown {
-                return Err(at_crash(format!("{shown:?} was shown, and now {found:?}")));
+                return Err(at_crash(format!("{shown:?} was returned, and recovery finds {found:?}")));
             }
         }
     }

@@ -152,7 +152,7 @@ impl Draft {
             }
             let found = keys.get(key)?;
             if found.as_deref() != value.as_ref().map(|(value, _)| &value[..]) {
-                wrong.get_or_insert(format!("a transaction does not see what it wrote to {key:02x?}"));
+                wrong.get_or_insert(format!("a transaction does not read its own write of {key:02x?}"));
             }
         }
         Ok(())
@@ -172,7 +172,7 @@ impl Draft {
             (None, None) => writer.delete(key)?,
         };
         if way != Way::Free && was != self.was {
-            return Err(format!("a write says that something was there: {was}, it was: {}", self.was).into());
+            return Err(format!("a write returned that a value existed: {was}, wanted {}", self.was).into());
         }
         Ok(())
     }

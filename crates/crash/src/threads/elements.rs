@@ -374,7 +374,7 @@ impl Hand<'_> {
         draft.section.saw.push((cell, id));
         let number = self.recorder.notes().values.collection(id);
         let (Some(found), Some(number)) = (found, number) else { return Ok(None) };
-        let Some(name) = found.meta().collection else { return Err("a root names nothing".into()) };
+        let Some(name) = found.meta().collection else { return Err("a root refers to no collection".into()) };
         let handle = match self.store.collection(name) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             handle => handle.map_err(|error| error.to_string())?,

@@ -425,7 +425,7 @@ impl Act {
         match self {
             Self::Read { key, found } => format!("read k{key}: {}", id(*found)),
             Self::Put { key, value } => format!("put k{key}={}", id(*value)),
-            Self::Delete { key, was } => format!("delete k{key}: was there: {was:?}"),
+            Self::Delete { key, was } => format!("delete k{key}: was present: {was:?}"),
             Self::Update { key, seen, at, bytes, reported } => {
                 let seen = seen.map_or_else(String::new, |seen| format!("if k{key}={} ", id(seen)));
                 format!("{seen}update k{key} at {at}, {} bytes: {reported:?}", bytes.len())
@@ -436,13 +436,13 @@ impl Act {
             Self::Swap { expects, writes, reported } => {
                 format!("if{} then{}: {reported:?}", list(expects), list(writes))
             }
-            Self::Look { cell, there } => format!("look for the table of k{cell}: there: {there}"),
-            Self::Gone { cells } => format!("one of these tables is not there: {cells:?}"),
+            Self::Look { cell, there } => format!("look up the table of k{cell}: found: {there}"),
+            Self::Gone { cells } => format!("one of these tables is missing: {cells:?}"),
             Self::Make { table, kind } => format!("make t{table} of kind {}", id(*kind)),
             Self::Clear { table } => format!("clear t{table}"),
-            Self::Drop { table, was } => format!("drop t{table}: was there: {was:?}"),
-            Self::Lead { tables: [a, b] } => format!("swap t{a} and t{b}: t{a} is what t{b} is"),
-            Self::LeadBack { tables: [a, b] } => format!("swap t{a} and t{b}: t{b} is what t{a} was"),
+            Self::Drop { table, was } => format!("drop t{table}: was present: {was:?}"),
+            Self::Lead { tables: [a, b] } => format!("swap t{a} and t{b}: t{a} becomes t{b}"),
+            Self::LeadBack { tables: [a, b] } => format!("swap t{a} and t{b}: t{b} becomes the old t{a}"),
             Self::Section(Section { saw, writes }) => {
                 format!("in one step: saw{}, wrote {writes:?}", list(saw))
             }

@@ -224,9 +224,9 @@ impl Search<'_, '_> {
         }
         let skipped = lines.len().saturating_sub(40);
         format!(
-            "no order of the calls explains what they told\n    furthest state: {}{wanted}{}{}",
+            "no order of the calls explains their replies\n    furthest state: {}{wanted}{}{}",
             show(&best.state),
-            if skipped > 0 { format!("\n      ({skipped} earlier calls left out)") } else { String::new() },
+            if skipped > 0 { format!("\n      ({skipped} earlier calls omitted)") } else { String::new() },
             lines[skipped..].concat()
         )
     }

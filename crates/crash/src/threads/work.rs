@@ -222,7 +222,10 @@ pub fn lead(plan: &Arc<Plan>, recorder: &Recorder) -> Result<(), String> {
     // The combined accounts of several writers and the compactor.
     let differences = store.audit();
     if !differences.is_empty() {
-        return Err(format!("when all had done, counts differ from the blocks: {}", differences.join("; ")));
+        return Err(format!(
+            "after all threads ended, counts differ from the blocks: {}",
+            differences.join("; ")
+        ));
     }
     recorder.notes().merges = store.stats().index_merges;
     schedule::say("close");
@@ -301,7 +304,7 @@ impl<'p> Hand<'p> {
                 if self.locked {
                     let (again, _) = self.get(*k, 0)?;
                     if again != found {
-                        return Err(format!("key {k}: somebody else wrote it while it was locked"));
+                        return Err(format!("key {k}: another thread wrote it while it was locked"));
                     }
                 }
                 Ok(())
@@ -417,7 +420,7 @@ impl<'p> Hand<'p> {
         let mut wrong = None;
         let mut see = |value: &Value<'_>| match self.plan.setup.number(value.key()) {
             Some(key) => found.push((self.plan.setup.cell(table, key), self.recorder.id(Some(value)))),
-            None => wrong = Some("an iterator shows a key that was never written"),
+            None => wrong = Some("an iterator returned a key that was never written"),
         };
         match handle.range(..) {
             Ok(range) => walk(range, self.count % 2 == 1, &mut see)?,
@@ -688,7 +691,7 @@ impl<'p> Hand<'p> {
         let mut wrong = None;
         let mut see = |value: &Value<'_>| match names.iter().find(|(name, _)| name == value.key()) {
             Some((_, cell)) => found.push((*cell, self.recorder.id(Some(value)))),
-            None => wrong = Some("a scan shows a key that was never written"),
+            None => wrong = Some("a scan returned a key that was never written"),
         };
         if self.plan.setup.index == IndexKind::Ordered && !self.count.is_multiple_of(3) {
             let range = self.store.range(..).map_err(|e| format!("range: {e}"))?;
@@ -788,7 +791,7 @@ fn walk(
         let follows =
             |last: &Vec<u8>| if reverse { value.key() < &last[..] } else { value.key() > &last[..] };
         if last.as_ref().is_some_and(|last| !follows(last)) {
-            return Err(format!("an iterator shows key {:02x?} out of order, or twice", value.key()));
+            return Err(format!("an iterator returned key {:02x?} out of order, or twice", value.key()));
         }
         last = Some(value.key().to_vec());
         see(&value);

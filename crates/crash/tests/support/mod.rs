@@ -1,4 +1,4 @@
-//! What the tests of the crash driver share.
+//! Shared parts of the tests of the crash driver.
 
 #![allow(dead_code)] // Not every test uses all of it.
 
@@ -33,7 +33,7 @@ pub fn small(seed: u64, case_name: &str, keys: &[&[u8]], ops: Vec<Op>) -> Setup 
     }
 }
 
-/// How a store of its own is opened by a test, under the boot of that number.
+/// The options of a test's own store, under the boot with this number.
 pub fn options(boot: u8) -> Options {
     Options {
         durability: Durability::EveryWrite,
@@ -51,13 +51,13 @@ pub fn image_of(model: Model, lines: &[[u64; 8]], len_max: u64, len: u64) -> Sim
     SimMedium::from_image(model, len_max, Arc::new(Memory::from_lines(lines, len_max)), len)
 }
 
-/// Crashes a run everywhere that the budget allows.
+/// Crashes a run at all points that the budget allows.
 pub fn crash(setup: &Setup, images_max: u64) -> Totals {
     run_setup(setup, Effort { images_max, images: 30, ..Effort::default() })
         .unwrap_or_else(|violation| panic!("{violation}"))
 }
 
-/// Crashes a run at each of its persist points, and goes on no further.
+/// Crashes a run at each of its persist points, without running on from the images.
 pub fn crash_at_every_point(setup: &Setup) -> Totals {
     run_setup(setup, Effort { images: 16, images_max: u64::MAX >> 8, depth: 0, until: None })
         .unwrap_or_else(|violation| panic!("{violation}"))

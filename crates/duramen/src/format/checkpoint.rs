@@ -204,7 +204,7 @@ impl Root {
     /// Reads a root whose checksum is right, in a store of `extents` extents; `Err` states what was found and wanted.
     pub(crate) fn decode(bytes: &[u8], extents: u32, extent_bytes: u64) -> Result<Self, String> {
         if bytes.len() < FIXED_BYTES || bytes[..8] != MAGIC {
-            return Err("it does not begin with \"DURIMAGE\"".into());
+            return Err("its beginning is not \"DURIMAGE\"".into());
         }
         if u32_at(bytes, 8) != VERSION {
             return Err(format!("its version is {}, this build reads {VERSION}", u32_at(bytes, 8)));

@@ -492,12 +492,12 @@ mod tests {
         let held = stripes.try_lock_prefix(hash, 3).unwrap();
         assert_eq!((held.len(), locked(&stripes).len()), (1 << (STRIPE_BITS - 3), 1 << (STRIPE_BITS - 3)));
         drop(held);
-        assert_eq!(locked(&stripes), [stripes.number(hash)], "what was held before stays held");
+        assert_eq!(locked(&stripes), [stripes.number(hash)], "locks held before stay held");
         std::thread::scope(|threads| {
             let tried = threads.spawn(|| stripes.try_lock_prefix(hash, 3).is_none());
-            assert!(tried.join().unwrap(), "somebody else has one");
+            assert!(tried.join().unwrap(), "another thread holds one");
         });
-        assert_eq!(locked(&stripes), [stripes.number(hash)], "the others were given back");
+        assert_eq!(locked(&stripes), [stripes.number(hash)], "the others were released");
         stripes.release(&numbers, Version(0));
         assert!(locked(&stripes).is_empty());
     }

@@ -513,7 +513,7 @@ impl Named {
         let name = String::from_utf8_lossy(&self.name);
         Error::new(
             ErrorKind::NotFound,
-            format!("table \"{name}\" was dropped: open it again to make a new one"),
+            format!("table \"{name}\" was dropped: open it again to create a new one"),
         )
     }
 

@@ -97,7 +97,7 @@ impl<M: Medium> Accounts<'_, M> {
             let found = u64::from(block.live_sealed());
             if state == Use::Sealed && found != wanted && !(self.estimated && found < wanted) {
                 differences.push(format!(
-                    "block at extent {}: {wanted} bytes of it are live, its account says {found}",
+                    "block at extent {}: {wanted} of its bytes are live, its count is {found}",
                     extent.0
                 ));
             }
@@ -157,9 +157,7 @@ impl<M: Medium> Accounts<'_, M> {
         let mut wrong = Vec::new();
         for (from, extents) in parts {
             if from != next {
-                wrong.push(format!(
-                    "extents {next} to {from}: each belongs to a block or is free, but for these"
-                ));
+                wrong.push(format!("extents {next} to {from} are neither free nor in a block"));
             }
             next = from + extents;
         }

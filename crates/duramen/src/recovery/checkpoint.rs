@@ -144,7 +144,7 @@ impl<'m> Checkpoint<'m> {
         let extent_bytes = u64::from(superblock.extent_bytes);
         let end = u64::from(superblock.extents) * extent_bytes;
         if place.at.checked_add(place.bytes).is_none_or(|to| to > end) {
-            return Err(format!("its root at offset {:#x} lies behind the end", place.at));
+            return Err(format!("its root at offset {:#x} lies beyond the end", place.at));
         }
         if holes.touch(place.at, place.bytes) {
             return Err(format!("its root at offset {:#x} cannot be read", place.at));
@@ -208,13 +208,16 @@ impl<'m> Checkpoint<'m> {
                 }
                 if crc32c::crc32c_append(seed, bytes) != page.crc {
                     return Some(format!(
-                        "its page at offset {:#x} has not the checksum {:#010x}",
+                        "its page at offset {:#x} has a wrong checksum, wanted {:#010x}",
                         page.at, page.crc
                     ));
                 }
                 // Checked now, while it is in the cache.
                 if !Index::is_page(kinds[at], bytes) {
-                    return Some(format!("its page at offset {:#x} is not one of such an index", page.at));
+                    return Some(format!(
+                        "its page at offset {:#x} belongs to another kind of index",
+                        page.at
+                    ));
                 }
             }
         };
@@ -241,7 +244,9 @@ impl<'m> Checkpoint<'m> {
             let header = read::header(medium, superblock.secret, extent, Offset(at))?;
             match header.state {
                 block::State::Data => Ok(DataBlock { extent, header }),
-                block::State::Free => Err(format!("extent {} is free, but it says otherwise", extent.0)),
+                block::State::Free => {
+                    Err(format!("extent {} is free, but the checkpoint covers it", extent.0))
+                }
             }
         };
         let is_read = |kept: &Kept| kept.is_unknown() || must_read(kept);

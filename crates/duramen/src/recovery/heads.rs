@@ -209,8 +209,8 @@ impl<'m, M: Medium> Source<'m, M> {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 format!(
-                    "the store was opened {incarnation} times, which is as often as its format counts: dump it and load \
-                     it into a new store"
+                    "the store was opened {incarnation} times, the maximum of its format: dump it and load it into a \
+                     new store"
                 ),
             ));
         }

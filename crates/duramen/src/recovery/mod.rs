@@ -187,7 +187,7 @@ pub(crate) fn recover<M: Medium>(medium: &M, superblock: Superblock, options: &O
     if let Some(first) = damage.first().filter(|_| !is_served) {
         return Err(Error::corrupt(format!(
             "the medium is damaged in {} place{}: {first}; nothing was changed; run \"duramen check\" for all of them, and \
-             \"duramen check --salvage NEW\" to save what is valid into a new store",
+             \"duramen check --salvage NEW\" to save the valid records into a new store",
             damage.len(),
             if damage.len() == 1 { "" } else { "s" }
         )));

@@ -181,7 +181,7 @@ impl<'a, M: Medium> Tally<'a, M> {
         }
         for kept in kept.iter().filter(|kept| kept.damage != Damage::None) {
             self.summary.damage.push(format!(
-                "block at extent {} (offset {:#x}): it was known to be damaged before, and has not been mended",
+                "block at extent {} (offset {:#x}): its damage was known before and is not repaired",
                 kept.extent.0,
                 self.blocks.offset(kept.extent)
             ));

@@ -154,15 +154,18 @@ impl<M: Medium> Scan<'_, M> {
         let entry = self.blocks.at(data.extent);
         let bytes = bytes_at(self, data, base);
         outcome.damage.push(format!(
-            "block at extent {} (offset {:#x}): {} records from offset {:#x} on belong to transaction {:#x}, whose end{} \
-             not found; it may be in what is \
-             damaged, and they count only with it",
+            "block at extent {} (offset {:#x}): {} records from offset {:#x} on belong to transaction {:#x}; {}, which the \
+             damage may contain, and without it they do not count",
             data.extent.0,
             self.blocks.offset(data.extent),
             part.sum.count,
             base + part.from,
             part.transaction.0,
-            if part.end.is_some() { ", which is here, speaks of others that are" } else { " is" },
+            if part.end.is_some() {
+                "its commit record names other records that were not found"
+            } else {
+                "its commit record was not found"
+            },
         ));
         outcome.claims.extend(claims_in(bytes, base, part.from, part.to));
         entry.set_unverified(true);

@@ -55,7 +55,7 @@ fn wrong<M: Medium>(
     let found = (header.extents, header.generation, header.seal.map(|(tail, _)| tail));
     if found != (kept.extents, kept.generation, Some(kept.tail)) {
         return Some(format!(
-            "its header tells of {} extents, generation {:#x} and an end at {:?}, wanted {}, {:#x} and {}",
+            "its header has {} extents, generation {:#x} and an end at {:?}, wanted {}, {:#x} and {}",
             found.0, found.1.0, found.2, kept.extents, kept.generation.0, kept.tail
         ));
     }

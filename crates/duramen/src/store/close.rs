@@ -138,7 +138,7 @@ impl<M: Medium> StoreOn<M> {
             );
         }
         let is_kept = || core.maintenance.keeps_values();
-        let values = "values of its tables or collections are kept";
+        let values = "values of its tables or collections are still pinned";
         if is_kept() {
             return refused(kept(values), self);
         }

@@ -284,7 +284,7 @@ impl<M: Medium> StoreOn<M> {
         let find = |name: &[u8]| {
             core.catalog.find(name).ok_or_else(|| {
                 let name = String::from_utf8_lossy(name);
-                Error::new(ErrorKind::NotFound, format!("there is no table \"{name}\""))
+                Error::new(ErrorKind::NotFound, format!("no table is named \"{name}\""))
             })
         };
         let (first, second) = (find(a)?, find(b)?);

@@ -329,8 +329,8 @@ fn keeps_conflicting(place: Place) -> Error {
     Error::new(
         ErrorKind::Conflict,
         format!(
-            "the transaction at {place} was run {RUNS_MAX} times, and each time others wrote keys that it had read: release what this thread \
-             holds, and begin again"
+            "the transaction at {place} ran {RUNS_MAX} times, and each time other writers changed keys that it had \
+             read: release the locks of this thread, and begin again"
         ),
     )
 }

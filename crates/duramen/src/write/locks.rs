@@ -349,7 +349,7 @@ impl WriterState {
             return Err(Error::new(
                 ErrorKind::OutOfSpace,
                 format!(
-                    "cannot write {} bytes: room was made {tries} times, and was gone each time",
+                    "cannot write {} bytes: room was made {tries} times, and other writers took it each time; begin again",
                     wanted.total
                 ),
             ));
@@ -433,8 +433,8 @@ pub(crate) fn close_barrier<'a, M: Medium>(
 fn awaited() -> Error {
     Error::new(
         ErrorKind::Conflict,
-        "cannot begin: another thread locks all keys, and waits for a transaction or a scan of this thread: end that, and \
-         begin again",
+        "cannot begin: another thread locks all keys, and waits for a transaction or a scan of this thread: end that \
+         one, and begin again",
     )
 }
 

@@ -463,7 +463,7 @@ impl WriterState {
         let _unwinding = records.log.epochs().unwinding(&self.activity);
         let _locked = records.tables.store.index.lock(0, &guard);
         records.log.epochs().enter(&self.activity);
-        std::panic::panic_any("within a write, on purpose");
+        std::panic::panic_any("a deliberate panic within a write");
     }
 }
 

@@ -617,7 +617,7 @@ impl WriterState {
             self.abort_transaction(records)?;
             return Err(Error::new(
                 ErrorKind::OutOfSpace,
-                "cannot commit the transaction: one of its writes found no room, or a record that was being moved; it was aborted",
+                "cannot commit the transaction: one of its writes found no room, or its record was being moved; it was aborted",
             ));
         }
         Ok(())

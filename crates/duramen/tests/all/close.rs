@@ -145,7 +145,7 @@ fn a_store_closes_despite_idle_handles_of_its_tables() {
             drop(range);
             drop((hash, ordered, clone, collection));
 
-            // Nothing of what was asked of them, nor of their end, reached the store.
+            // Neither their calls nor their end reached the store.
             assert_eq!(keys(&again), 5);
             assert_eq!(
                 again.table(b"hash", IndexKind::Hash).unwrap().get(b"a").unwrap().as_deref(),
@@ -168,7 +168,7 @@ fn a_close_is_refused_while_parts_of_the_store_are_in_use() {
         refused.into_store().unwrap()
     };
     let value = hash.get(b"a").unwrap().unwrap();
-    let store = refused(store, "values of its tables or collections are kept");
+    let store = refused(store, "values of its tables or collections are still pinned");
     assert_eq!(&*value, b"1");
     drop(value);
     let writer = store.writer().unwrap();

@@ -732,7 +732,7 @@ fn without_a_checkpoint_intact_records_are_served_and_the_damage_stays_known() {
     }
 }
 
-/// A check reports of damaged records to which keys they may belong, and what is left of those keys.
+/// A check reports the keys to which damaged records may belong, and the intact versions of those keys.
 #[test]
 fn check_and_salvage_name_the_keys_of_damaged_records_and_their_intact_parts() {
     for options in configurations() {

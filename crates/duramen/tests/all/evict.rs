@@ -106,7 +106,7 @@ fn no_later_write_of_a_key_comes_before_its_eviction_is_reported() {
         table.put(key(at), value(at, at)).unwrap();
     }
     assert!(told.load(Relaxed) > 5_000, "{} are evicted", told.load(Relaxed));
-    assert_eq!(early.load(Relaxed), 0, "written before their eviction was told");
+    assert_eq!(early.load(Relaxed), 0, "written before their eviction was reported");
     while Arc::strong_count(&table) > 2 {
         std::thread::yield_now();
     }

@@ -97,7 +97,7 @@ fn write(path: &std::path::Path) {
 fn images_of_all_versions_open() {
     if std::env::var_os("DURAMEN_WRITE_IMAGE").is_some() {
         let target = image(duramen::FORMAT_VERSION);
-        assert!(!target.exists(), "{} is there: images are never written anew", target.display());
+        assert!(!target.exists(), "{} exists: images are never overwritten", target.display());
         let dir = tempfile::tempdir().unwrap();
         write(&dir.path().join("store"));
         std::fs::copy(dir.path().join("store.image"), target).unwrap();

@@ -72,12 +72,12 @@ fn deleted_keys_stay_deleted_and_present_ones_are_not_reported_as_new() {
         writer.replace(&key.to_le_bytes(), Some((value, duramen::Meta::default()))).unwrap().is_some()
     };
     for key in 0..count {
-        assert!(!put(&mut writer, key, &[1; 8]), "key {key} was told present when it was new");
+        assert!(!put(&mut writer, key, &[1; 8]), "key {key} was reported as present when it was new");
     }
     for key in 0..count {
         match key % 3 {
-            0 => assert!(writer.delete(key.to_le_bytes()).unwrap(), "key {key} was told absent"),
-            1 => assert!(put(&mut writer, key, &[2; 200]), "key {key} was told new"),
+            0 => assert!(writer.delete(key.to_le_bytes()).unwrap(), "key {key} was reported as absent"),
+            1 => assert!(put(&mut writer, key, &[2; 200]), "key {key} was reported as new"),
             _ => {}
         }
     }

@@ -1,4 +1,4 @@
-//! Roots: how they name a collection and keep it alive, and what is left of it afterwards.
+//! Roots: how they refer to a collection and keep it alive, and how it is removed without them.
 
 use crate::collections::{after_kill, make, options, root};
 use duramen::{

@@ -95,7 +95,7 @@ fn cleared_dropped_and_swapped_tables_stay_so_after_reopening() {
         let written = store.stats().written_bytes;
         a.clear().unwrap();
         store.swap_tables(b"b", b"c").unwrap();
-        assert!(store.stats().written_bytes - written < 300, "cost what is in them");
+        assert!(store.stats().written_bytes - written < 300, "tables cost only their content");
         assert_eq!((a.len(), b.len(), c.len()), (0, 2000, 2000));
         assert!(a.get(7u32.to_be_bytes()).unwrap().is_none());
         assert_eq!(b.get(7u32.to_be_bytes()).unwrap().as_deref(), Some(&b"of c"[..]));
@@ -253,7 +253,7 @@ fn wrong_uses_of_a_table_are_reported() {
     let long = store.table([b'x'; 1025], IndexKind::Hash).unwrap_err();
     assert!(long.to_string().contains("1025 bytes; at most 1024"), "{long}");
     let missing = store.swap_tables(b"hash", b"none").unwrap_err();
-    assert!(missing.to_string().contains("no table \"none\""), "{missing}");
+    assert!(missing.to_string().contains("no table is named \"none\""), "{missing}");
     let table = store.find_table(b"hash").unwrap().unwrap();
     assert_eq!(table.range(..).unwrap_err().kind(), ErrorKind::Unsupported);
 }

@@ -580,7 +580,7 @@ pub const DIRECTIVES: &[Directive] = &[
         "duramen-sql",
         false,
         0..=16,
-        "Scripts of continuous SQL that run in the server, as docs/sql/checkpoints.md tells, in builds with the feature `sql`. Their \
+        "Scripts of continuous SQL that run in the server, as docs/sql/checkpoints.md describes, in builds with the feature `sql`. Their \
          tables of the connector 'duramen' are in the served store.",
         |c| c.sql.join(" "),
         |c, v| {

@@ -312,7 +312,7 @@ impl Config {
                     "engine" | "medium" => format!("duramen-{key}"),
                     _ => {
                         return Err(at(
-                            "there is no such section; there are server, engine and medium".to_owned()
+                            "found another section, wanted [server], [engine] or [medium]".to_owned()
                         ));
                     }
                 };
@@ -535,7 +535,7 @@ mod tests {
         let config = from(&["--duramen-index", "hash"], &[("DURAMEN_INDEX", "ordered")]).unwrap();
         assert_eq!(config.index, duramen::IndexKind::Hash);
         let error = from(&["--index", "sorted"], &[]).unwrap_err();
-        assert!(error.contains("there are hash and ordered"), "{error}");
+        assert!(error.contains("use hash or ordered"), "{error}");
     }
 
     #[test]

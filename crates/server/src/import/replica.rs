@@ -232,9 +232,9 @@ fn offset_of(origin: &Origin) -> Result<u64, Failure> {
     loop {
         let line = connection.line()?;
         if let Some(offset) = line.strip_prefix("master_repl_offset:") {
-            return offset
-                .parse()
-                .map_err(|_| Failure(format!("the server tells its offset as \"{offset}\"")));
+            return offset.parse().map_err(|_| {
+                Failure(format!("found the offset \"{offset}\" in the server's reply, wanted a number"))
+            });
         }
     }
 }

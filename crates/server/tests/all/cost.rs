@@ -70,7 +70,8 @@ fn demand_linear(server: &Server, before: &str, asked: &str, n: usize) {
         ask(&mut client, before.as_bytes());
         timed(&mut client, bytes)
     });
-    // What takes time in n² takes seconds for `8 * n`; a third of one is what the scheduler adds where the machine is busy.
+    // What takes time in n² takes seconds for `8 * n`; a third of one is what the scheduler adds where the machine is
+    // busy.
     let is_linear = |[small, large]: [Duration; 2]| large < small * 24 + Duration::from_millis(300);
     for _ in 0..15 {
         if is_linear(times) {
@@ -182,7 +183,10 @@ fn an_xadd_takes_time_in_proportion_to_the_waiting_consumers() {
         drop(waiting);
         least
     });
-    assert!(times[1] < times[0] * 24 + Duration::from_millis(3), "{times:?} for 25 and for 200 who wait");
+    assert!(
+        times[1] < times[0] * 24 + Duration::from_millis(3),
+        "{times:?} for 25 and for 200 waiting clients"
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Commands in a row with the same key, or equal ones with any keys, which may run as one batch: no client can tell.
+//! Consecutive commands with the same key, or equal commands with any keys, may run as one batch: no client notices.
 
 use crate::support::{Client, Server, eventually};
 use std::collections::BTreeSet;

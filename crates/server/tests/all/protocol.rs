@@ -70,7 +70,7 @@ fn an_error_reply_arrives_though_more_was_sent() {
     let server = Server::start();
     let mut client = server.client();
     client.send(b"*2\r\n$3\r\nGET\r\n$629145600\r\n");
-    // The client does not know yet, and continues; the server must not reset the connection because of that.
+    // The client does not know yet, and continues; the server must not reset the connection for it.
     for _ in 0..64 {
         if std::io::Write::write_all(&mut client.0, &[b'x'; 16 << 10]).is_err() {
             break;

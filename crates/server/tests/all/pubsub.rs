@@ -181,7 +181,7 @@ fn each_expired_key_is_reported_once_whether_it_is_read_or_not() {
     let next = |listener: &mut Client| (0..7).map(|_| listener.line()).last().unwrap();
     let mut told: Vec<String> = (0..KEYS).map(|_| next(&mut listener)).collect();
     client.says("publish __keyevent@0__:expired end", ":1\r\n");
-    assert_eq!(next(&mut listener), "end", "none is told of twice");
+    assert_eq!(next(&mut listener), "end", "no key is reported twice");
     told.sort_by_key(|name| name[2..].parse::<usize>().unwrap());
     assert_eq!(told, (0..KEYS).map(|at| format!("k:{at}")).collect::<Vec<_>>());
     // A write to an expired key reports the expiry first; a key that is set again or deleted before its time has not

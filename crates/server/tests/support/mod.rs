@@ -1,6 +1,6 @@
 //! A server in this process, and clients that speak in exact bytes.
 #![allow(dead_code)] // Each test file uses its part.
-#![allow(clippy::unwrap_used, clippy::panic)] // A test that cannot go on has failed.
+#![allow(clippy::unwrap_used, clippy::panic)] // A test that cannot continue has failed.
 
 use duramen::MediumKind;
 use duramen_server::{Config, Started};

@@ -597,7 +597,7 @@ impl Program {
         numbers.named = named;
         if !reader.0.is_empty() {
             return Err(Error::evaluation(
-                "the checkpoint has more than this job keeps; it is another job's",
+                "the checkpoint has more state than this job; it belongs to another job",
             ));
         }
         Ok(numbers)
@@ -648,7 +648,7 @@ fn fits(source: &Source, batch: &Batch) -> Result<()> {
     if fit {
         return Ok(());
     }
-    Err(Error::evaluation(format!("a batch of other columns than `{}` has", source.table)))
+    Err(Error::evaluation(format!("a batch whose columns are not those of `{}`", source.table)))
 }
 
 /// Functions of more instructions get their registers from a single-pass allocator. The allocator that makes better

@@ -73,7 +73,7 @@ pub fn derive(node: &Node) -> Result<Changelog> {
             return Ok(());
         }
         Err(Error::unsupported(format!("{consumer} over a changing stream (it would consume retractions)"))
-            .hint("its input has updates, as GROUP BY without windows and top-N have; only streams of new rows can be taken"))
+            .hint("its input has updates, as from GROUP BY without windows or top-N; only streams of new rows are supported"))
     };
     Ok(match &node.op {
         NodeOp::Scan(_) | NodeOp::Values(..) => Changelog::APPEND,
@@ -180,7 +180,7 @@ pub fn check(sink: &Sink) -> Result<bool> {
         )),
         Some(SinkKind::Append) | None => Err(Error::invalid(
             format!("updates ({}) for `{}`", changes.text(true), table.name),
-            format!("new rows alone, which is what connector '{}' takes", table.connector.name),
+            format!("only new rows, for connector '{}'", table.connector.name),
         )
         .hint("aggregate by windows, or use a sink with a primary key")),
     }

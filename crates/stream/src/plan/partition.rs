@@ -143,7 +143,10 @@ impl Search {
             }
         }
         if ways.is_empty() {
-            return Err(Whole(format!("no column of the sources decides where rows meet in {}", name())));
+            return Err(Whole(format!(
+                "no column of the sources determines the partition of rows in {}",
+                name()
+            )));
         }
         self.ways = ways;
         Ok(())
@@ -245,7 +248,7 @@ mod tests {
         let two = format!("INSERT INTO o {one}; INSERT INTO o SELECT a, COUNT(*) FROM t GROUP BY a, b");
         assert_eq!(routes(&two), "rows of t by a\n");
         let apart = format!("INSERT INTO o {one}; INSERT INTO o SELECT b, COUNT(*) FROM t GROUP BY b");
-        assert!(routes(&apart).contains("no column of the sources decides"), "{}", routes(&apart));
+        assert!(routes(&apart).contains("no column of the sources determines"), "{}", routes(&apart));
         let joined =
             "INSERT INTO o SELECT l.a, COUNT(*) FROM t AS l JOIN u AS r ON l.a = r.b GROUP BY l.a, l.s";
         assert_eq!(routes(joined), "rows of t by a\nrows of u by b\n");

@@ -135,7 +135,7 @@ fn read_head(table: &Table) -> Result<Option<Value>> {
             "a checkpoint of version {}, wanted {VERSION}: another release wrote it",
             head["version"]
         ))
-        .hint("--from-start forgets it"));
+        .hint("--from-start discards it"));
     }
     Ok(Some(head))
 }

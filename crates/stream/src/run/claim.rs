@@ -65,7 +65,8 @@ impl Claim {
     }
 
     pub fn of(bytes: &[u8]) -> Result<Claim> {
-        let damaged = |why: &str| Error::connector(format!("the claim of a job is damaged: {why}"));
+        let damaged =
+            |why: &str| Error::connector(format!("the record of the data that a job owns is damaged: {why}"));
         let claim: Value = serde_json::from_slice(bytes).map_err(|error| damaged(&error.to_string()))?;
         let runs = |field: &str| -> Result<Vec<String>> {
             let runs =
@@ -130,8 +131,8 @@ impl Strangers {
 pub fn strangers_refused(job: &str, count: usize, names: &[String]) -> Error {
     let more = if count > names.len() { format!(" and {} more", count - names.len()) } else { String::new() };
     Error::connector(format!(
-        "job `{job}` would overwrite data of others: found {}{more}, which no checkpoint of it names; wanted nothing \
-         there",
+        "job `{job}` would overwrite data that it did not write: found {}{more}, which none of its checkpoints names; \
+         wanted no such data",
         names.join(", ")
     ))
     .hint(

@@ -38,10 +38,10 @@ fn records(mut splitter: Splitter, input: &[u8], piece_bytes: usize) -> Vec<Reco
         let mut rest = piece;
         while !rest.is_empty() {
             let Ok((taken, whole)) = splitter.push(rest) else { return records };
-            assert!(taken > 0 || whole, "a splitter goes on");
+            assert!(taken > 0 || whole, "a splitter continues");
             (rest, at) = (&rest[taken..], at + taken);
             if whole {
-                assert!(splitter.is_between(), "behind a record reading may begin");
+                assert!(splitter.is_between(), "reading may begin after any record");
                 take(&splitter, at);
             }
         }

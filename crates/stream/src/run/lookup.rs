@@ -51,7 +51,7 @@ impl Lookup {
             ("redis", _) => From::Server(Client::new(Address::of(table)?, database(table)?)),
             (other, _) => {
                 return Err(Error::unsupported(format!("looking rows up in the connector '{other}'"))
-                    .hint("there are duramen, redis"));
+                    .hint("supported connectors: duramen, redis"));
             }
         };
         let refresh = match table.options.get("lookup.refresh") {
@@ -113,7 +113,7 @@ impl Lookup {
                 (None, Some(_)) if field.is_none() => {
                     return Err(Error::invalid(
                         format!("a key without a value for `{name}`"),
-                        format!("{count} values behind {}, with a : between them", self.prefix),
+                        format!("{count} values after {}, with a : between them", self.prefix),
                     ));
                 }
                 _ => None,

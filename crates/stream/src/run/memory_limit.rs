@@ -25,14 +25,14 @@ impl MemoryLimit {
         };
         let refused = |bytes: usize, wanted: String| {
             let found =
-                format!("a bound of {bytes} bytes on state in memory, with the store {}", store.display());
-            Err(Error::invalid(found, wanted).hint("leave the bound out, or put the store on a disk"))
+                format!("a memory limit of {bytes} bytes for a job with the store {}", store.display());
+            Err(Error::invalid(found, wanted).hint("omit the limit, or put the store on a disk"))
         };
         let is_on_disk = rustix::fs::statfs(directory).is_ok_and(|found| !IN_MEMORY.contains(&found.f_type));
         match bytes_max {
             Some(bytes) if !is_on_disk => {
-                let wanted = "a store on a file system of a disk: state beyond the bound is written next to the store, \
-                              which is in memory here";
+                let wanted = "a store on a disk: state beyond the limit is written next to the store, which is in memory \
+                              here";
                 refused(bytes, wanted.to_owned())
             }
             Some(bytes) => match Scratch::new(directory, 1) {
@@ -40,7 +40,7 @@ impl MemoryLimit {
                 Err(error) => refused(
                     bytes,
                     format!(
-                        "a directory in which files without names can be made, for state beyond the bound: {}: {error}",
+                        "a directory in which unnamed files can be created, for state beyond the limit: {}: {error}",
                         directory.display()
                     ),
                 ),
@@ -120,7 +120,7 @@ mod tests {
     fn a_memory_limit_is_refused_where_no_file_can_be_created() {
         let refused =
             MemoryLimit::beside(Path::new("/proc/store"), Some(1 << 20), 1).unwrap_err().to_string();
-        assert!(refused.contains("files without names") && refused.contains("1048576 bytes"), "{refused}");
+        assert!(refused.contains("unnamed files") && refused.contains("1048576 bytes"), "{refused}");
         let disk = tempfile::tempdir().unwrap();
         let is_on_disk =
             rustix::fs::statfs(disk.path()).is_ok_and(|found| !IN_MEMORY.contains(&found.f_type));

@@ -315,7 +315,7 @@ fn other_job(name: &str, was: &str, is: &str) -> Error {
         format!("another query than the one that job `{name}` has run: {}", is.trim()),
         format!("{} as before", was.trim()),
     )
-    .hint("--from-start forgets what was computed, another --name keeps it")
+    .hint("--from-start discards the job's state; another --name keeps it")
 }
 
 /// The error for a checkpoint with another number of threads.
@@ -325,7 +325,7 @@ fn other_threads(name: &str, had: usize, wanted: usize) -> Error {
         format!("{} for job `{name}`, whose checkpoint has the state of {}", threads(wanted), threads(had)),
         format!("{} as before", threads(had)),
     )
-    .hint("--from-start forgets what was computed, another --name keeps it")
+    .hint("--from-start discards the job's state; another --name keeps it")
 }
 
 /// The partition of a job into threads; `None` if it runs on one.

@@ -106,7 +106,7 @@ pub fn scan<E: From<Error>>(
     loop {
         let replies = ask(words(&["SCAN", &cursor, "MATCH", &pattern, "COUNT", "1000"]))?;
         let Some([next, found]) = replies.first().map(Reply::items) else {
-            return Err(Error::connector("SCAN was answered by something else").into());
+            return Err(Error::connector("found another reply to SCAN, wanted a cursor and keys").into());
         };
         keys.extend(found.items().iter().filter_map(Reply::text).map(<[u8]>::to_vec));
         cursor = String::from_utf8_lossy(next.text().unwrap_or(b"0")).into_owned();
@@ -215,7 +215,7 @@ fn encode(commands: &[Vec<Vec<u8>>]) -> Vec<u8> {
 }
 
 fn broken(what: &str) -> std::io::Error {
-    std::io::Error::new(std::io::ErrorKind::InvalidData, format!("it replied {what}, which is no RESP"))
+    std::io::Error::new(std::io::ErrorKind::InvalidData, format!("found {what} in a reply, wanted RESP"))
 }
 
 fn read(from: &mut impl BufRead, depth: usize) -> std::io::Result<Result<Reply, String>> {
@@ -225,7 +225,7 @@ fn read(from: &mut impl BufRead, depth: usize) -> std::io::Result<Result<Reply, 
         return Err(if line.is_empty() {
             std::io::ErrorKind::UnexpectedEof.into()
         } else {
-            broken("a cut line")
+            broken("an incomplete line")
         });
     };
     let count = || text.get(1..).and_then(|text| text.parse::<i64>().ok()).ok_or_else(|| broken(text));

@@ -77,7 +77,7 @@ pub fn open(sink: &Sink, number: usize, place: Place<'_>) -> Result<Box<dyn RowS
         #[cfg(not(feature = "kafka"))]
         "kafka" | "upsert-kafka" => Err(super::source::without_kafka(table)),
         other => Err(Error::unsupported(format!("writing to the connector '{other}'"))
-            .hint("there are print, blackhole, filesystem, duramen, redis, redis-stream, socket, kafka, upsert-kafka")),
+            .hint("supported connectors: print, blackhole, filesystem, duramen, redis, redis-stream, socket, kafka, upsert-kafka")),
     }
 }
 

@@ -35,7 +35,7 @@ pub fn open(table: &Table, source: &Source, place: Place<'_>) -> Result<Box<dyn 
         #[cfg(not(feature = "kafka"))]
         "kafka" => Err(without_kafka(table)),
         other => Err(Error::unsupported(format!("reading from the connector '{other}'"))
-            .hint("there are filesystem, socket, redis-stream, kafka, datagen, nexmark")),
+            .hint("supported connectors: filesystem, socket, redis-stream, kafka, datagen, nexmark")),
     }
 }
 
@@ -44,7 +44,7 @@ pub fn open(table: &Table, source: &Source, place: Place<'_>) -> Result<Box<dyn 
 pub fn without_kafka(table: &Table) -> Error {
     let name = table.connector.name;
     Error::unsupported(format!("the connector '{name}' of `{}` in this build", table.name))
-        .hint("it is there in a build with the feature kafka: cargo build --release --features kafka")
+        .hint("a build with the feature kafka has it: cargo build --release --features kafka")
 }
 
 /// Lines of a file, or of all files of a directory, in the order of their names. With `'source.monitor-interval'` files
@@ -261,12 +261,12 @@ impl Files {
         let is_later = |other: &Metadata| other.modified().ok() > metadata.modified().ok();
         if let Some((later, _)) = others.iter().find(|(_, other)| is_later(other)) {
             return Err(Error::connector(format!(
-                "{:?} of `{}` was rotated more than once: found what was left to read as {path:?}, and {later:?} written \
-                 later; wanted one file between",
+                "{:?} of `{}` was rotated more than once: found the file read so far as {path:?}, and a newer file \
+                 {later:?}; wanted one rotation",
                 self.path, self.table
             ))
-            .hint("move the other file away if it needs not be read, or begin with --from-start; a directory of all files \
-                   can be followed"));
+            .hint("move the newer file away if the job need not read it, or begin with --from-start; a job can follow a \
+                   directory with all files"));
         }
         Ok(Some(Open { name, ..self.known(path, file, known.read) }))
     }
@@ -282,27 +282,26 @@ impl Files {
     /// The error if no file has the name of the one that was read, and that file is not found under another name.
     fn missing(&self, known: &Known) -> Error {
         Error::connector(format!(
-            "{:?} of `{}`, of which {} bytes were read, is gone: wanted the file there or under another name in its directory, \
-             for it may have had more",
+            "{:?} of `{}` is gone after {} of its bytes were read: wanted the file there, or renamed within its directory, \
+             since it may have more",
             self.path, self.table, known.read
         ))
-        .hint("put it back, or begin with --from-start; a file that goes while its job runs is read to its end")
+        .hint("put it back, or begin with --from-start; a running job reads a deleted file to its end")
     }
 
     /// The error if another file has the name of the one that was read.
     fn replaced(&self, path: &Path, known: &Known) -> Error {
         let read = known.read;
         let why = match path.metadata() {
-            Ok(found) if found.len() < read => format!("it has {} bytes", found.len()),
-            Ok(found) if known.is_at(&found) => "its bytes before that are others now".to_owned(),
-            _ => "it has another inode and other bytes, and the one that was read is not in its directory"
-                .to_owned(),
+            Ok(found) if found.len() < read => format!("a file of {} bytes", found.len()),
+            Ok(found) if known.is_at(&found) => "other bytes before that position".to_owned(),
+            _ => "another inode and other bytes, and no file with the read bytes in its directory".to_owned(),
         };
         Error::connector(format!(
-            "{path:?} of `{}` is not the file that was read: wanted one whose first {read} bytes were read already, and {why}",
+            "{path:?} of `{}` is not the file that was read: wanted the one of which {read} bytes were read, found {why}",
             self.table
         ))
-        .hint("--from-start reads everything again; to rotate a file that is followed, rename it and make a new one")
+        .hint("--from-start reads everything again; to rotate a followed file, rename it and create a new one")
     }
 
     /// Opens the next file at its position; returns whether there is one.

@@ -48,7 +48,7 @@ impl Splitter {
         let (read, whole) = self.read(&input[taken..]);
         if self.raw.len() > RECORD_BYTES_MAX {
             return Err(Error::connector(format!("a record of more than {RECORD_BYTES_MAX} bytes"))
-                .hint("a quote that is not closed takes in all that follows it"));
+                .hint("an unclosed quote includes all text after it"));
         }
         self.whole = whole;
         Ok((taken + read, whole))

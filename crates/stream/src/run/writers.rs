@@ -124,7 +124,7 @@ pub fn check(sinks: &[Sink], read: &[Arc<Table>], place: Place<'_>) -> Result<()
                     other.name,
                     source.display()
                 ),
-                "a path to write to that the job does not read",
+                "an output path that the job does not read",
             ));
         }
     }
@@ -139,7 +139,7 @@ pub fn check(sinks: &[Sink], read: &[Arc<Table>], place: Place<'_>) -> Result<()
                     "'dead-letter' = '{letters}' of `{}`, which is the path of `{}`",
                     table.name, other.name
                 ),
-                "a path of its own",
+                "a separate path",
             ));
         }
     }
@@ -149,7 +149,7 @@ pub fn check(sinks: &[Sink], read: &[Arc<Table>], place: Place<'_>) -> Result<()
 /// The error for two tables that write to one place.
 pub fn two_tables(one: &str, other: &str, what: &str) -> Error {
     Error::invalid(format!("`{one}` and `{other}`, which both write to {what}"), "one table for it")
-        .hint("several INSERTs may write to one table")
+        .hint("several INSERTs may write to that table")
 }
 
 #[cfg(test)]

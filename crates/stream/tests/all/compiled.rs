@@ -213,7 +213,7 @@ fn a_regular_join_drops_rows_older_than_all_later_windows() {
           GROUP BY k, window_start, window_end
         ) AS w ON t.k = w.k AND t.v = w.most WHERE t.ts BETWEEN w.e - INTERVAL '10' SECOND AND w.e";
     let plans = support::job(&[session.plan(query).unwrap()]);
-    // Twenty rows a second; each seventh is up to a minute late, and meets windows that have long closed.
+    // Twenty rows a second; each seventh is up to a minute late, so that its windows closed long before.
     let row = |number: i64| {
         let late = if number % 7 == 0 { number * 7919 % 60_000_000 } else { number * 31 % 1_000_000 };
         let ts = (number * 50_000 - late) / 1000 * 1000;
@@ -227,7 +227,7 @@ fn a_regular_join_drops_rows_older_than_all_later_windows() {
         |row: &Vec<Value>| matches!(row[..], [_, _, Value::Int(ts), Value::Int(end)] if end - ts > 5_000_000);
     assert!(
         wanted[0].iter().filter(|(_, row)| late(row)).count() > 100,
-        "rows of the window before meet too"
+        "rows of the previous window also match"
     );
     for rows in [1, 4096] {
         let (mut program, kept) = support::compile(&plans, &input).unwrap();
@@ -293,7 +293,7 @@ fn a_checkpoint_has_the_state_at_its_begin_and_costs_only_the_changes() {
             }
         }
         program.finish().unwrap();
-        assert!(*kept[0].borrow() == *wanted[0].borrow(), "marking changes what is given: {query}");
+        assert!(*kept[0].borrow() == *wanted[0].borrow(), "tracking of changes alters the result: {query}");
         assert!(taken.len() > 2, "{} checkpoints of {query}", taken.len());
         for (frozen, at, given, shelf, numbers) in taken {
             let (mut second, more) = support::compile_with(&plans, &input, true).unwrap();

@@ -39,7 +39,7 @@ fn run(script: &str, directory: &Path, kept: bool) -> Result<Progress, Error> {
     start(script, directory, kept)?.run(&AtomicBool::new(false), |_| ())
 }
 
-/// Runs a job that does not end by itself until `enough` says so.
+/// Runs an endless job until `enough` returns true.
 fn run_until(script: &str, directory: &Path, kept: bool, enough: impl Fn() -> bool + Sync) -> Progress {
     let mut running = start(script, directory, kept).unwrap();
     let stop = AtomicBool::new(false);
@@ -93,7 +93,7 @@ fn records_are_read_from_and_written_to_sockets() {
     );
 }
 
-/// Writes what comes to a socket that listens.
+/// Writes the records that arrive at a listening socket.
 const FROM_A_SOCKET: &str = "CREATE TABLE i (k BIGINT)
       WITH ('connector' = 'socket', 'path' = 'in.sock', 'mode' = 'listen', 'format' = 'json');
     CREATE TABLE o (k BIGINT) WITH ('connector' = 'filesystem', 'path' = 'out.csv', 'format' = 'csv');
@@ -126,7 +126,7 @@ fn a_bad_peer_of_a_listening_socket_ends_only_its_own_connection() {
             let (mut good, mut bad) = (connect(), connect());
             good.write_all(b"{\"k\": 1}\n").unwrap();
             lines(1);
-            // What stands before a bad record counts; what comes after it does not.
+            // Records before a bad one count; records after it do not.
             bad.write_all(b"{\"k\": 2}\nno record\n{\"k\": 9}\n").unwrap();
             lines(2);
             let mut end = [0];
@@ -329,7 +329,7 @@ fn a_job_reads_and_writes_streams_and_keys_of_a_redis_server() {
     run_until(&script, directory.path(), true, || server.ask("HGET total:1 total") == "40");
     assert_eq!(server.ask("XLEN out"), ":3");
     assert_eq!(server.ask("HGET total:2 most"), "20");
-    // The job goes on behind the last entry, with its sums; what is looked up is what is there now.
+    // The job resumes after the last entry, with its sums; lookups read the current rows.
     server.ask("HSET names:4 name four");
     server.ask("XADD orders * id 4 n 1");
     server.ask("XADD orders * id 1 n 2");
@@ -395,10 +395,10 @@ fn a_server_gets_the_results_of_each_checkpoint_once() {
     });
     let error = error.unwrap_err().to_string();
     assert!(
-        error.contains("nobody has taken the last results") && error.contains("when it goes on"),
+        error.contains("no client took the last results") && error.contains("when the job resumes"),
         "{error}"
     );
-    assert!(shown.lock().unwrap().contains("waits for 127.0.0.1"), "{shown:?}");
+    assert!(shown.lock().unwrap().contains("s for 127.0.0.1"), "{shown:?}");
     server.start_again();
     assert_eq!(server.ask("HGET total:2 total"), "6");
     // It is sent before anything is read.
@@ -416,7 +416,7 @@ fn a_server_gets_the_results_of_each_checkpoint_once() {
     });
     other.unwrap();
     let error = run_until(&|_| false).unwrap_err().to_string();
-    assert!(error.contains("is not known") && error.contains("--from-start"), "{error}");
+    assert!(error.contains("cannot tell whether") && error.contains("--from-start"), "{error}");
     assert_eq!(server.ask("HGET total:3 total"), "$-1");
 }
 

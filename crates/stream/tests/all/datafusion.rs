@@ -22,7 +22,7 @@ const PAIRS: &str = "DURAMEN_STREAM_PAIRS";
 /// What the pairs are made of.
 const SEED: &str = "DURAMEN_STREAM_SEED";
 
-/// What DataFusion says of plans of its own that are wrong.
+/// Errors of DataFusion about its own wrong plans.
 const NOT_PLANNED: [&str; 2] = ["SanityCheckPlan", "Expects PARTITION BY expression to be ordered"];
 
 const SECOND: i64 = 1_000_000;
@@ -203,7 +203,7 @@ impl Random {
             format!("({})", bounds.iter().map(one).collect::<Vec<_>>().join(" UNION ALL "))
         };
         let seconds = |seconds: i64| format!("INTERVAL '{seconds}' SECOND");
-        // A multiple of the step behind the epoch at least, so that division rounds down.
+        // At least a multiple of the step after the epoch, so that division rounds down.
         let from = offset * SECOND;
         match self.below(3) {
             0 => {
@@ -406,7 +406,7 @@ impl Random {
         }
     }
 
-    /// Rows of a table; `id` tells each from all others.
+    /// Rows of a table; `id` distinguishes each row from all others.
     fn rows(&mut self, first: i64) -> Vec<Vec<Value>> {
         let count = self.below(25) as i64;
         let mut one = |id: i64| {

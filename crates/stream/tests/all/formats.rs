@@ -1,4 +1,4 @@
-//! CSV and JSON at their borders: quotes, marks, digits, what is refused and what is counted.
+//! Edge cases of CSV and JSON: quotes, marks, digits, refused records and counted ones.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;

@@ -1,5 +1,5 @@
-//! Kafka: a real broker, real kills. `cargo xtask kafka` fetches Apache Kafka and runs these tests; each starts a broker
-//! of its own.
+//! Kafka: a real broker, real kills. `cargo xtask kafka` fetches Apache Kafka and runs these tests; each starts its
+//! own broker.
 //!
 //! Jobs that are killed run in a child process, which is this test binary again.
 
@@ -204,7 +204,7 @@ fn start(script: &str, directory: &Path, threads: usize, every: u64) -> duramen_
     )
 }
 
-/// Runs a job until it ends, or until `enough` says so of what it tells.
+/// Runs a job until it ends, or until `enough` returns true for its progress.
 fn run_until(
     script: &str,
     directory: &Path,
@@ -401,16 +401,16 @@ fn a_job_waits_for_a_missing_broker_and_reports_it() {
     let mut broker = Broker::new();
     let script = job(&broker, "calm");
     let directory = tempfile::tempdir().unwrap();
-    // Not there: told, and a job that is stopped ends.
+    // Without a broker: the job reports it, and ends when it is stopped.
     let progress = run_until(&script, directory.path(), 50, |progress| !progress.waits.is_empty()).unwrap();
     let waits = progress.waits.join("; ");
-    assert!(waits.contains("`i` waits for 127.0.0.1:") && progress.records == 0, "{waits}");
+    assert!(waits.contains("s for 127.0.0.1:") && progress.records == 0, "{waits}");
     broker.start();
     broker.write("in", numbers());
     let calm = tempfile::tempdir().unwrap();
     run(&script, calm.path());
     let wanted = given(&broker, "calm", calm.path(), 1);
-    // Killed while it has transactions under way, and started again while the job goes on.
+    // The broker is killed during transactions, and started again while the job runs.
     let broker = Mutex::new(broker);
     let script = script.replace("calm", "storm");
     let (shown, over) = (Mutex::new(Vec::new()), AtomicBool::new(false));
@@ -442,10 +442,10 @@ fn a_job_waits_for_a_missing_broker_and_reports_it() {
         );
     }
     let shown = shown.into_inner().unwrap();
-    assert!(shown.iter().any(|text| text.contains("waits for")), "{shown:?}");
+    assert!(shown.iter().any(|text| text.contains("has waited")), "{shown:?}");
 }
 
-/// The options of a format behind a prefix.
+/// The options of a format after a prefix.
 fn behind(prefix: &str, format: &str) -> String {
     ["'format'", "'csv.", "'json."]
         .iter()
@@ -558,7 +558,7 @@ fn keys_metadata_columns_and_deletions_follow_the_options() {
         (text("c,1"), text(r#"{"k":1,"s":"c","v":7}"#)),
     ];
     assert_eq!(broker.read_sorted("swapped"), wanted);
-    // 12 is not less than 10: what was there goes.
+    // 12 is not less than 10: the row is deleted.
     assert_eq!(
         broker.read_sorted("few"),
         [(text("1"), None), (text("1"), text("1,5")), (text("2"), text("2,6"))]
@@ -621,7 +621,7 @@ fn a_topic_is_read_from_the_startup_offset_and_a_second_job_of_one_name_fences_t
     let directory = tempfile::tempdir().unwrap();
     let of_group = "'properties.group.id' = 'others'";
     let error = run_until(&script(of_group, "latest-offset"), directory.path(), 20, |_| false).unwrap_err();
-    assert!(error.to_string().contains("no offset of partition 0 is in the group"), "{error}");
+    assert!(error.to_string().contains("found no offset for partition 0 in the consumer group"), "{error}");
     let mut committed = TopicPartitionList::new();
     for partition in 0..3 {
         committed.add_partition_offset("in", partition, Offset::Offset(8)).unwrap();
@@ -630,7 +630,7 @@ fn a_topic_is_read_from_the_startup_offset_and_a_second_job_of_one_name_fences_t
     let directory = tempfile::tempdir().unwrap();
     assert_eq!(run(&script(of_group, "latest-offset"), directory.path()).records, 6);
 
-    // Two jobs of one name in two stores: whoever came last writes, the other one ends.
+    // Two jobs of one name in two stores: the later one writes, the other one ends.
     let follow = script("'scan.startup.mode' = 'earliest-offset'", "unbounded");
     let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let stop = AtomicBool::new(false);

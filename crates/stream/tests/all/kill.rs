@@ -23,7 +23,7 @@ const STARTED: &str = "started";
 /// Where the tests put their directories: `/dev/shm` by default, where a wait for a device does not take longer than
 /// everything else.
 const PLACE: &str = "DURAMEN_STREAM_PLACE";
-/// The file by which the child knows that it is to begin anew; it removes it when it has.
+/// The file that makes the child begin from the start; the child removes it afterwards.
 const ANEW: &str = "anew";
 /// The file by which the child knows that it may adopt what others have written.
 const ADOPT: &str = "adopt";
@@ -113,7 +113,7 @@ INSERT INTO bids SELECT * FROM bid;";
 
 const EVENTS: &str = "60000";
 
-/// Sinks of inserts that keep a job on one thread: they meet by other keys than the rest, or everywhere.
+/// Sinks of inserts that keep a job on one thread: they need other partition keys than the rest, or none is possible.
 const ELSEWHERE: [&str; 4] = ["tumbled", "early", "highest", "best"];
 
 /// The job for so many threads.
@@ -187,7 +187,7 @@ fn new_directory() -> tempfile::TempDir {
     tempfile::tempdir_in(place).or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// The input, in a directory of its own.
+/// The input, in a separate directory.
 fn bids() -> tempfile::TempDir {
     let directory = new_directory();
     let script = BIDS.replace("EVENTS", EVENTS);
@@ -344,8 +344,8 @@ fn killed_jobs_on_several_threads_have_the_results_of_undisturbed_ones_on_one() 
     kill(3, 0x5eed, 3);
 }
 
-/// What others have written where the job will write and beside: applications, another job of its store, and a job of
-/// its name in another store.
+/// Existing data at and near the places of the job: of applications, of another job of its store, and of a job of the
+/// same name in another store.
 struct Others {
     /// What the job of its name has given: the same.
     given: Things,
@@ -420,7 +420,7 @@ fn a_killed_job_leaves_the_keys_of_others_unchanged() {
     kill_beside_others(8, 0x5eed);
 }
 
-/// Kills jobs so many times over keys that were there, beside keys of other jobs, and with two stores.
+/// Kills jobs `count` times, with existing keys, with keys of other jobs, and with two stores.
 fn kill_beside_others(count: usize, seed: u64) {
     let bids = bids();
     let mut random = Random(seed);
@@ -444,7 +444,7 @@ fn kill_beside_others(count: usize, seed: u64) {
             others.beside.iter().chain(&others.adopted).map(|(n, b)| (n.clone(), b.clone())).collect();
         let found = given_beside(dir, 1, &all);
         assert!(found.len() > 1000 && found == others.given, "not what an undisturbed job gives");
-        // Begun anew over less, and killed again: what it wrote and adopted goes, and nothing else.
+        // Begun from the start over less input, and killed again: only the keys that it wrote or adopted are deleted.
         std::fs::remove_file(dir.join("bids")).unwrap();
         std::fs::create_dir(dir.join("bids")).unwrap();
         std::fs::copy(bids.path().join("bids/part-1.csv"), dir.join("bids/part-1.csv")).unwrap();
@@ -493,7 +493,7 @@ fn a_job_resumes_with_its_previous_number_of_threads() {
         (table.len(), sum)
     };
     assert_eq!(sum(directory.path()), (100, 100_000));
-    // From the start with another number, and what is kept is of that.
+    // From the start with another number, and the state belongs to that one.
     start_on(job, directory.path(), true, 3).unwrap().run(&AtomicBool::new(false), |_| ()).unwrap();
     assert_eq!(sum(directory.path()), (100, 100_000));
 }
@@ -541,7 +541,7 @@ fn a_changed_query_is_refused_unless_it_begins_from_the_start() {
     let error = Running::start_in(&other.optimised, directory.path(), Some(&keep(false))).unwrap_err();
     let text = error.to_string();
     assert!(text.contains("MAX(v)") && text.contains("SUM(v)") && text.contains("--from-start"), "{text}");
-    // The same query has ended, and what was added to its input since is not read.
+    // The same query has ended, so records appended to its input later are not read.
     std::fs::write(directory.path().join("in.csv"), "2,6\n").unwrap();
     assert!(start(&job("SUM(v)"), directory.path(), false).is_finished());
     start(&changed, directory.path(), true).run(&AtomicBool::new(false), |_| ()).unwrap();

@@ -77,7 +77,7 @@ fn a_long_chain_of_operators_equals_nested_pairs() {
         (chain(2000, " + ", |_| "b".to_owned()), ["14000", "4294967294000", "NULL"]),
         (format!("CHAR_LENGTH({})", chain(2000, " || ", |_| "s".to_owned())), ["4000", "0", "2000"]),
         (chain(300, " + ", |_| "m".to_owned()), ["3702.00", "299999997.00", "-15.00"]),
-        // From left to right: 1 is lost beside 1e16, each time.
+        // From left to right: each addition of 1 to 1e16 loses it.
         (format!("d + {} - d", chain(1000, " + ", |_| "1e0".to_owned())), ["1000.0", "0.0", "NaN"]),
     ] {
         assert_eq!(values(&format!("SELECT {query} FROM t")), wanted, "{}", &query[..40]);
@@ -258,7 +258,7 @@ fn many_inserts_into_one_table_are_one_job_and_too_many_jobs_are_refused() {
         })
         .collect();
     assert_eq!(jobs, [("c".to_owned(), 1), ("a".to_owned(), 1500), ("b".to_owned(), 1500)]);
-    // What was written between is read behind the last of them, and not before.
+    // Rows written in between are read after the last of them, and not before.
     let after = |more: &str| format!("{} {inserts} {more}", tables.concat());
     assert_eq!(session().run(&after("INSERT INTO c SELECT v FROM a;")).unwrap().len(), 3 + 3000 + 1);
     let error = refused(after("INSERT INTO c SELECT v FROM a; INSERT INTO a SELECT v FROM t;"));

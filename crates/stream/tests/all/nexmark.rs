@@ -1,5 +1,5 @@
 //! Nexmark's queries: each plan is as recorded, and its result over 10,000 events is the same before and after all
-//! rules, and as recorded. `DURAMEN_BLESS=1 cargo test -p duramen-stream nexmark` records anew.
+//! rules, and as recorded. `DURAMEN_BLESS=1 cargo test -p duramen-stream nexmark` records again.
 
 use std::fmt::Write;
 use std::path::PathBuf;

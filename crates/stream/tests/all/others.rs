@@ -164,7 +164,7 @@ fn a_first_run_over_existing_keys_is_refused_or_follows_the_option_existing() {
     assert_eq!(names(dir), sorted(&["total:a", "total:alice", "total:b"]));
     assert_eq!(keys(dir)["total:alice"], "precious");
     assert_eq!(keys(dir)["total:b"], r#"{"k":"b","v":2}"#);
-    // It goes on as with keys of its own; from the start they go.
+    // It treats adopted keys as its own; a run from the start deletes them.
     run_in(&totals(), dir, FIRST).unwrap();
     assert_eq!(names(dir), sorted(&["total:a", "total:alice", "total:b"]));
     write(dir, "in.csv", "c,1\n");
@@ -322,7 +322,7 @@ fn an_existing_file_is_refused_or_handled_by_the_option_existing() {
     assert_eq!(read(dir, "out.csv"), "b,2\n");
     run_over(&script, dir, Existing::Adopt).unwrap();
     assert_eq!(read(dir, "out.csv"), "b,2\nb,2\n");
-    // What is there may have no end of its last line.
+    // The existing file may lack the end of its last line.
     write(dir, "out.csv", "c,3");
     run_over(&script, dir, Existing::Adopt).unwrap();
     assert_eq!(read(dir, "out.csv"), "c,3\nb,2\n");
@@ -338,7 +338,7 @@ fn an_existing_file_is_refused_or_handled_by_the_option_existing() {
     refused(run(&parts, dir), &["parts/part-0 with 4 bytes"]);
     let there = [dir, &dir.join("parts")].map(|dir| std::fs::read_dir(dir).unwrap().count());
     assert_eq!(there, [3, 1], "a file beside is left");
-    // What comes to be there while the job runs is none of the job either.
+    // A file created while the job runs does not belong to the job either.
     for existing in [Existing::Refuse, Existing::Adopt] {
         std::fs::remove_file(dir.join("out.csv")).unwrap();
         let mut running = start(&jobs(&script).unwrap()[0], dir, None, existing).unwrap();
@@ -418,7 +418,7 @@ fn a_job_does_not_write_to_its_own_input() {
     }
     for letters in ["t.csv", "./t.csv", "out.csv"] {
         let wrong = insert("t.csv", "out.csv", &format!(", 'dead-letter' = '{letters}'"));
-        refused(run(&wrong, dir), &["'dead-letter'", "a path of its own"]);
+        refused(run(&wrong, dir), &["'dead-letter'", "a separate path"]);
     }
     assert_eq!(read(dir, "t.csv"), "a,1\nb,2\n");
     assert_eq!(files(&dir.join("in")).len(), 1);
@@ -676,7 +676,7 @@ fn null_is_refused_where_a_column_is_not_null() {
             "{error}"
         );
         run(&script.replace("k, v FROM", "k, COALESCE(v, 0) FROM"), dir).unwrap();
-        // No value at all is told before anything runs.
+        // A column without a value is reported before anything runs.
         let error =
             run(&script.replace("INTO o SELECT k, v", "INTO o (k) SELECT k"), dir).unwrap_err().to_string();
         assert!(error.contains("no value for column `v`") && error.contains("line "), "{error}");
@@ -752,7 +752,7 @@ fn a_rotated_file_is_finished_before_the_new_one_is_read() {
     follow_to(dir, &script, &format!("{wanted}i,9\nj,10\n"));
 }
 
-/// Also where nothing new was read of it since the job went on, and where the new one goes before it is read.
+/// Also if nothing new was read of it since the job resumed, and if the new file is deleted before it is read.
 #[test]
 fn a_file_that_is_deleted_is_finished_and_the_next_one_is_waited_for() {
     let directory = tempfile::tempdir().unwrap();
@@ -863,15 +863,15 @@ fn a_replaced_input_file_is_reported_and_not_read_further() {
     // A longer one in its place: the inode may be the same again.
     std::fs::remove_file(dir.join("t.csv")).unwrap();
     write(dir, "t.csv", "xx,10\nyy,20\nzz,30\n");
-    refused(dir, "first 8 bytes");
-    // Written anew.
+    refused(dir, "8 bytes were read");
+    // Overwritten.
     let directory = begin();
     write(directory.path(), "t.csv", "xx,10\nyy,20\nzz,30\n");
-    refused(directory.path(), "its bytes before that are others now");
+    refused(directory.path(), "other bytes before that position");
     // Cut.
     let directory = begin();
     write(directory.path(), "t.csv", "x,1\n");
-    refused(directory.path(), "it has 4 bytes");
+    refused(directory.path(), "a file of 4 bytes");
     // A copy that has grown is the file.
     let directory = begin();
     let dir = directory.path();

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 const TABLE: &str = "CREATE TABLE t (a INT, b BIGINT, m DECIMAL(10, 2), s STRING, f BOOLEAN, ts TIMESTAMP(3),
     WATERMARK FOR ts AS ts) WITH ('connector' = 'datagen');";
 
-/// Numbers as text of SQL: columns, constants, and what is made of them.
+/// Numbers as SQL text: columns, constants, and expressions of them.
 fn number() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         Just("a".to_owned()),
@@ -125,7 +125,7 @@ fn job() -> impl Strategy<Value = String> {
     prop_oneof![
         (window.clone(), many(aggregate.boxed()), condition()).prop_map(|(window, aggregates, condition)| format!(
             "SELECT a, window_start, window_end, {aggregates} FROM TABLE({window}) {} GROUP BY a, window_start, window_end",
-            // A filter behind a session needs its rows, which is not compiled yet.
+            // A filter after a session window needs its rows, which is not compiled yet.
             if window.starts_with("SESSION") { String::new() } else { format!("WHERE {condition}") }
         )),
         (window, many(whole.clone().boxed())).prop_map(|(window, aggregates)| format!(
@@ -238,7 +238,7 @@ proptest! {
         second.finish().unwrap();
         let both = [before[0].borrow().clone(), after[0].borrow().clone()].concat();
         prop_assert_eq!(final_rows(&both), final_rows(&whole[0]), "{}", query);
-        // What is cut short is refused.
+        // Truncated parts are refused.
         prop_assert!(shelf.restore(&mut second, &frozen[..frozen.len() - 1]).is_err());
     }
 }

@@ -94,7 +94,7 @@ fn missing_files_and_options_are_reported() {
     let wanted = if cfg!(feature = "kafka") {
         "no option 'topic' for `k`"
     } else {
-        "not supported yet: the connector 'kafka' of `k` in this build; it is there in a build with the feature kafka"
+        "not supported yet: the connector 'kafka' of `k` in this build; a build with the feature kafka has it"
     };
     assert!(error.to_string().contains(wanted), "{error}");
 }

@@ -2,11 +2,11 @@
 //!
 //! - `run` and statements;
 //! - `input TABLE` and rows, values parted by `|`, one second of processing time apart;
-//! - `query`, a query, `----`, and the rows that are there at the end, sorted;
-//! - `error`, a script, `----`, and what is said.
+//! - `query`, a query, `----`, and the rows at the end, sorted;
+//! - `error`, a script, `----`, and the message.
 //!
-//! `DURAMEN_BLESS=1` records what is found instead. Every query is run as it is bound, after all rules, and as machine
-//! code; all must give the rows.
+//! `DURAMEN_BLESS=1` records the found results instead. Every query runs as it is bound, after all rules, and as
+//! machine code; each must give the rows.
 
 use super::support;
 use std::path::PathBuf;

@@ -66,7 +66,7 @@ pub fn push(program: &mut Program, arrivals: &[Arrival], rows: usize, by_clock: 
     each_batch(&sources, arrivals, rows, by_clock, &mut |number, batch| program.run(number, batch))
 }
 
-/// Gives arrivals in batches to whoever takes them.
+/// Passes arrivals in batches to `take`.
 fn each_batch(
     sources: &[Source],
     arrivals: &[Arrival],
@@ -119,7 +119,7 @@ impl Shelf {
         frozen
     }
 
-    /// Brings a job that was compiled anew to a checkpoint.
+    /// Restores a newly compiled job from a checkpoint.
     pub fn restore(&self, program: &mut Program, frozen: &[u8]) -> Result<Numbers> {
         let mut get = |number, page| {
             let found = self.pages.get(&(number, page)).cloned();
@@ -137,7 +137,7 @@ pub fn run(plans: &[Arc<Node>], input: &Input, rows: usize, by_clock: bool) -> R
     Ok(kept.iter().map(|kept| kept.borrow().clone()).collect())
 }
 
-/// What so many threads give, each of which takes its part of every batch; none if the plans cannot be partitioned.
+/// The results of `threads` threads, each with its part of every batch; `None` if the plans cannot be partitioned.
 pub fn run_on(
     plans: &[Arc<Node>],
     input: &Input,
@@ -154,7 +154,7 @@ pub fn run_on(
         let (mut routed, mut turn) = (Routed::default(), 0);
         let sources = parts[0].0.sources();
         each_batch(&sources, &input.arrivals, rows, by_clock, &mut |number, batch| {
-            // Whoever reads a batch routes it.
+            // The thread that reads a batch routes it.
             parts[turn as usize % count].0.route(number, batch, turn, &mut routed)?;
             turn += 1;
             parts
@@ -194,7 +194,8 @@ pub fn by_clock(plan: &Arc<Node>) -> bool {
         .any(|word| text.contains(word))
 }
 
-/// Brings a program that was compiled just now, and has ended, back to its beginning: compiling takes longer than all else.
+/// Brings a program that was compiled just now, and has ended, back to its beginning: compiling takes longer than all
+/// else.
 struct Again(Vec<u8>);
 
 impl Again {
@@ -210,8 +211,8 @@ impl Again {
 }
 
 /// Compares machine code with the reference over this input, in small and in large batches, and, where the plan can be
-/// partitioned, as on two threads or three: on which follows from how many rows there are. One program serves batches of
-/// all sizes, unless a run fails: then the next has one of its own. `None` if the plan is not compiled yet.
+/// partitioned, as on two threads or three: on which follows from how many rows there are. One program serves batches
+/// of all sizes; after a failed run the next one gets a new program. `None` if the plan is not compiled yet.
 pub fn compare(bound: &Arc<Node>, input: &Input) -> Option<Result<(), String>> {
     let plans = job(std::slice::from_ref(bound));
     let wanted = run_plans(&plans, input);
@@ -275,15 +276,15 @@ impl Random {
 
 /// When processes are killed, in milliseconds.
 pub struct Moments {
-    /// One of five within so long after it was started: while it opens and goes on.
+    /// One of five kills comes this soon after the start: while the job opens and resumes.
     pub opens: u64,
     /// The others within so long after they have begun to run.
     pub runs: u64,
-    /// And so much more with each try, so that one comes to an end on a machine that has much else to do.
+    /// And this much later with each try, so that one try finishes even on a busy machine.
     pub later: u64,
 }
 
-/// Starts a process again and again, and kills it, until it ends by itself; how often it was started. It makes the file
+/// Starts and kills a process repeatedly until it ends on its own; returns the number of starts. It makes the file
 /// `started` when it begins to run.
 pub fn kill_until_it_ends(
     random: &mut Random,
@@ -311,7 +312,7 @@ pub fn kill_until_it_ends(
         if let Some(status) = ended {
             let output = child.wait_with_output().unwrap();
             let why = String::from_utf8_lossy(&output.stderr);
-            assert!(status.success(), "it ended by itself: {status}\n{why}\nseed {seed}");
+            assert!(status.success(), "it ended unexpectedly: {status}\n{why}\nseed {seed}");
             return tries;
         }
         child.kill().unwrap();

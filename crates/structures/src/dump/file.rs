@@ -342,12 +342,12 @@ impl<R: Read> Reader<R> {
             return Ok(());
         }
         let found = crc64::go_on(self.crc, &self.window[..self.at]);
-        let told = u64::from_le_bytes(self.part("the checksum", |input| input.take_array())?);
-        if told == 0 || told == found {
+        let stored = u64::from_le_bytes(self.part("the checksum", |input| input.take_array())?);
+        if stored == 0 || stored == found {
             return Ok(());
         }
         let why = format!(
-            "the file has the checksum {found:#018x}, wanted {told:#018x}: the file is not as it was saved"
+            "the file has the checksum {found:#018x}, wanted {stored:#018x}: the file has changed since it was saved"
         );
         Err(self.flaw(None, why))
     }
@@ -647,9 +647,9 @@ mod tests {
             Item::Skipped("key 'k' of database 0, of module type MBbloom--".to_owned()),
         ];
         assert_eq!(read(&bytes, both).unwrap(), skipped);
-        let told = |skip| read(&bytes, skip).unwrap_err().to_string();
-        assert!(told(Skip { modules: true, functions: false }).contains("mylib"));
-        let flaw = told(Skip { modules: false, functions: true });
+        let refused = |skip| read(&bytes, skip).unwrap_err().to_string();
+        assert!(refused(Skip { modules: true, functions: false }).contains("mylib"));
+        let flaw = refused(Skip { modules: false, functions: true });
         assert!(flaw.contains("MBbloom--") && flaw.contains("key 'k'"), "{flaw}");
     }
 

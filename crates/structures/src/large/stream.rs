@@ -72,8 +72,8 @@ const NO_NUMBER: Malformed = Malformed { at: 0, why: "an element of a group has 
 const NO_HEAD: Malformed = Malformed { at: 0, why: "the head of the stream is not among its elements" };
 const OLD_FORM: Malformed = Malformed {
     at: 0,
-    why: "an earlier build wrote the stream in a form that this one does not read: write it to a file with \"duramen export\" of \
-          that build, and read that with \"duramen import\" of this one",
+    why: "an earlier build wrote the stream in a form that this build cannot read: export it to a file with \
+          \"duramen export\" of that build, and load the file with \"duramen import\" of this one",
 };
 const NO_ID: Malformed = Malformed { at: 0, why: "an element of the stream has no id for its key" };
 

@@ -46,7 +46,9 @@ impl<'a> Bytes<'a> {
     /// Nothing is to be left.
     pub(super) fn end(self) -> Result<(), Malformed> {
         let whole = self.rest.is_empty();
-        whole.then_some(()).ok_or(Malformed { at: self.at, why: "there is more than its groups say" })
+        whole
+            .then_some(())
+            .ok_or(Malformed { at: self.at, why: "it has more elements than its groups count" })
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {

@@ -212,7 +212,7 @@ impl Txn<'_> {
     }
 }
 
-/// What is told of a large value that could not be read or written.
+/// The error of a large value that could not be read or written.
 pub(super) fn error(type_: Type, key: &[u8], fault: impl Into<Fault>) -> Error {
     match fault.into() {
         Fault::Malformed(malformed) => Error::Malformed { type_, key: key.into(), malformed },

@@ -171,7 +171,7 @@ fn a_value_whose_expiry_was_in_flight_may_expire_or_stay() {
         writer.write(1, &[value(1)]);
         let state = expiring(&writer, 1, 100);
         writer.send(1, &[state]);
-        assert_eq!(writer.recover(1, &[value(1)]), [], "cannot be told apart yet");
+        assert_eq!(writer.recover(1, &[value(1)]), [], "both states are possible");
         writer.clock += 20_000;
         let found = if stays { value(1) } else { gone() };
         assert_eq!(writer.recover(1, &[found]), []);

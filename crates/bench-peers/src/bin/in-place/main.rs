@@ -14,7 +14,7 @@ use duramen_bench_kv::{IndexKind, Options, FlushInstruction, Result, Shape};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Measure a persistent skip list in place (hyperkv) beside Duramen
+/// Measure a persistent skip list in place (hyperkv) next to Duramen
 #[derive(Parser)]
 #[command(name = "in-place", version)]
 struct Arguments {

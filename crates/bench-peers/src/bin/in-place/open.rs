@@ -28,7 +28,7 @@ fn first_get<E: Engine>(engine: &E, records: &Records, number: u64) -> Result<()
     let (mut key, mut value) = (Vec::new(), Vec::new());
     records.key(number, &mut key);
     if !engine.session()?.get(&key, &mut value)? {
-        return Err(Failure::new(format!("key {number} is missing after an open: there are no figures")));
+        return Err(Failure::new(format!("key {number} is missing after an open; no figures are given")));
     }
     records.check_whole(number, &value)
 }

@@ -106,8 +106,8 @@ fn warnings(runs: &[Run]) -> String {
         let which =
             if runs.len() > 1 { format!("Run {} is", letter(index)) } else { "This run is".to_owned() };
         html.push_str(&format!(
-            "<p class=\"warn\" role=\"alert\"><strong>Incomplete.</strong> {which} not finished: it was interrupted. What \
-             is here was measured; what is missing ({} measurements are here) was not.</p>",
+            "<p class=\"warn\" role=\"alert\"><strong>Incomplete.</strong> {which} not finished: it was interrupted. Its \
+             {} measurements are complete; missing ones were not made.</p>",
             run.measurements.len()
         ));
     }
@@ -297,7 +297,7 @@ fn provenance(runs: &[Run]) -> String {
             told.iter().filter(|(_, word)| !word.is_empty()).map(|(what, word)| format!("{what}: {word}"));
         escape(&told.collect::<Vec<_>>().join(", "))
     });
-    row("governor", &|run| escape(run.machine.governor.as_deref().unwrap_or("not told")));
+    row("governor", &|run| escape(run.machine.governor.as_deref().unwrap_or("unknown")));
     row("load before", &|run| run.machine.load.map_or(String::new(), |load| format!("{load:.2}")));
     // The verdict already has the notes on these names.
     let names = if let [run] = runs { headline::of(run).map(|headline| headline.names) } else { None };

@@ -305,7 +305,7 @@ fn breakdown(members: &[Member], runs: usize) -> String {
         name: shape.label(*member, &[]),
         parts: member.measurement.breakdown.iter().map(|part| (part.name.clone(), part.ns)).collect(),
     };
-    stacks("what an operation is made of", &with.iter().map(parts).collect::<Vec<_>>())
+    stacks("parts of an operation", &with.iter().map(parts).collect::<Vec<_>>())
 }
 
 fn bounds(members: &[Member], runs: usize) -> String {

@@ -247,9 +247,9 @@ pub(super) fn prices(bills: &[Bill]) -> String {
             titles.push(&cost.title);
         }
     }
-    let mut html = "<section id=\"prices\"><h2>Price-performance</h2><p class=\"soft\">The price of a GB per unit of what \
-                    is named, and in brackets that of all devices; for times, price × time. Less is better. The best \
-                    measurement of each run counts.</p>"
+    let mut html = "<section id=\"prices\"><h2>Price-performance</h2><p class=\"soft\">The price of a GB per unit of the \
+                    named figure, and in brackets that of all devices; for times, price × time. Less is better. The \
+                    best measurement of each run counts.</p>"
         .to_owned();
     html.push_str(&format!("{OPEN}<th scope=\"col\">EUR of a GB per</th>"));
     for bill in bills {

@@ -85,13 +85,7 @@ impl Axis {
         let mut ticks = vec![(0.0, "0".to_owned()), (2_f64.log10(), "50".to_owned())];
         ticks.extend((1..=nines).map(|nine| (nine as f64, percent_of_nines(nine))));
         let high = nines as f64;
-        Self {
-            title: "percentile in %, log of what lies above".to_owned(),
-            low: 0.0,
-            high,
-            log: false,
-            ticks,
-        }
+        Self { title: "percentile in %, log of the part above".to_owned(), low: 0.0, high, log: false, ticks }
     }
 
     /// The place of a value, from 0 to 1; smaller or greater if it is outside.

@@ -25,7 +25,7 @@ fn a_full_run_shows_every_kind_of_plot_with_axes_and_legend() {
         "heat map of access size by threads",
         "bandwidth (GB/s)",
         "latency by percentile",
-        "what an operation is made of",
+        "parts of an operation",
         "times the bound",
         "class=\"legend\"",
         ">99.99</text>",

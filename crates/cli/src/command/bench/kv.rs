@@ -16,7 +16,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Run named workloads on a store of its own, next to the time of their bare memory accesses
+/// Run named workloads on a separate store, next to the time of their bare memory accesses
 ///
 /// NAMES are workloads (--list shows them), studies (growth, recovery, compaction, breakdown, forms), `ablation`, which runs
 /// insert, get, update and overwrite on every variant, or `all`. docs/internals/bench-kv.md says what each does.
@@ -124,7 +124,8 @@ fn check_place_of(file: &Path) -> Result<(), Failure> {
     if directory.is_dir() && !file.is_dir() {
         return crate::output::check(file);
     }
-    let text = format!("cannot write {}: its directory is not there, or it is one itself", file.display());
+    let text =
+        format!("cannot write {}: its directory does not exist, or the path is a directory", file.display());
     Err(duramen_bench_kv::Failure::usage(text).into())
 }
 
@@ -276,19 +277,22 @@ fn durability(text: &str) -> Result<Durability, String> {
     let interval = number("ms").map(Duration::from_millis).or_else(|| number("s").map(Duration::from_secs));
     match interval {
         Some(interval) if !interval.is_zero() => Ok(Durability::Interval(interval)),
-        _ => Err("say every-write, manual, or a time such as 1s or 100ms".into()),
+        _ => Err("use every-write, manual, or a time such as 1s or 100ms".into()),
     }
 }
 
 fn threads(text: &str) -> Result<usize, String> {
     // 1024: far more than any machine's cores is a typing mistake.
-    text.parse().ok().filter(|n| (1..=1024).contains(n)).ok_or_else(|| "say a number from 1 to 1024".into())
+    text.parse()
+        .ok()
+        .filter(|n| (1..=1024).contains(n))
+        .ok_or_else(|| "wanted a number from 1 to 1024".into())
 }
 
 fn rate(text: &str) -> Result<f64, String> {
     let rate: Option<f64> = text.parse().ok();
     rate.filter(|r| (1.0..=1e9).contains(r))
-        .ok_or_else(|| "say operations a second, from 1 to 1000000000".into())
+        .ok_or_else(|| "wanted operations per second, from 1 to 1000000000".into())
 }
 
 /// A bar on standard error while a workload runs, and lines between them.

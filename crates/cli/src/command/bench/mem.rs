@@ -272,7 +272,7 @@ impl Args {
         let nodes = nodes();
         if !self.node_pairs || nodes.len() < 2 {
             if self.node_pairs {
-                notes.push("this machine has one NUMA node: there are no pairs to run over".to_owned());
+                notes.push("this machine has one NUMA node: --node-pairs needs two".to_owned());
             }
             return vec![(String::new(), Vec::new(), Vec::new())];
         }
@@ -296,7 +296,7 @@ impl Args {
             match profile(run) {
                 Some(text) => write_whole(path, text.as_bytes())?,
                 None => eprintln!(
-                    "duramen: no settings in {}: they need a whole run of the suite",
+                    "duramen: no settings in {}: they need a complete run of the suite",
                     path.display()
                 ),
             }

@@ -164,9 +164,8 @@ impl Args {
             found.store_persist.instruction()
         ));
         if bench.is_paged() {
-            run.notes.push(
-                "stores on this medium wait for the device, which no access of memory shows".to_owned(),
-            );
+            run.notes
+                .push("writes to this medium wait for the device, which no memory access shows".to_owned());
         }
         let overrides = Overrides {
             memory_range: Some(range),
@@ -234,7 +233,7 @@ fn operations(
             match which {
                 0 => writer.put(key, &value)?,
                 1 => {
-                    let found = store.get(key)?.ok_or("a key that was put is not there")?;
+                    let found = store.get(key)?.ok_or("a key that was put is missing")?;
                     sum += u64::from(found.bytes()[0]);
                 }
                 2 => {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Drive a Redis or memcached server over its socket, or compare servers alternately
 ///
 /// Without --server, the server at --address is driven as it is; its keys key:* and num:* are overwritten. With
-/// --server, each is started here, on a core of its own, and ratios are those of the first to the others.
+/// --server, each one is started here on a separate core, and the ratios compare the first with the others.
 #[derive(clap::Args)]
 pub struct Args {
     /// Start this server and compare: duramen, duramen-1s, duramen-flush, redis, redis-everysec, redis-always,
@@ -115,9 +115,9 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
             .to_owned(),
     });
     notes.push(match args.evicting {
-        true => "every reply was compared with what it must be; a get may be a miss".to_owned(),
+        true => "every reply was compared with the expected one; a get may be a miss".to_owned(),
         false => {
-            "every reply was compared with what it must be, and up to 10,000 keys read back after each turn"
+            "every reply was compared with the expected one, and up to 10,000 keys read back after each turn"
                 .to_owned()
         }
     });
@@ -148,7 +148,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
 fn plan(args: &Args, command: Command, pipeline: u32) -> Result<Plan, Failure> {
     let seconds = |name: &str, seconds: f64| {
         Duration::try_from_secs_f64(seconds)
-            .map_err(|error| format!("{name} {seconds}: {error}; give seconds, as 2.5"))
+            .map_err(|error| format!("{name} {seconds}: {error}; give seconds, such as 2.5"))
     };
     Ok(Plan {
         protocol: args.protocol,

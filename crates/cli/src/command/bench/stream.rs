@@ -17,7 +17,7 @@ use crate::{Answer, Failure};
 /// Run the headline query of continuous SQL: compiled, in memory and with stores, and by hand
 ///
 /// Sums by key in tumbling windows of 60 s, by event time, over records of 32 bytes that are made in the process. A run
-/// with a store is also killed before a window closes, and started again. docs/internals/sql.md says what was found.
+/// with a store is also killed before a window closes, and started again. docs/internals/sql.md has the results.
 #[derive(clap::Args)]
 pub struct Args {
     /// Numbers of keys, several with commas
@@ -77,7 +77,7 @@ pub struct Args {
 fn seconds(text: &str) -> Result<f64, String> {
     // One second: progress is reported each half second.
     let seconds: Option<f64> = text.parse().ok().filter(|seconds| (1.0..=3600.0).contains(seconds));
-    seconds.ok_or_else(|| "say seconds, from 1 to 3600".into())
+    seconds.ok_or_else(|| "wanted seconds, from 1 to 3600".into())
 }
 
 fn beyond_memory(args: &Args, keys: u64, home: Home) -> Beyond {

@@ -127,13 +127,13 @@ pub(super) fn check(pages: &PagesOf<'_>, has_tree: bool) -> std::result::Result<
         }
         before = holds;
         if holds == Holds::Pages && next.is_some_and(|next| next != first) {
-            return Err("a page of a collection is not where it belongs".into());
+            return Err("a page of a collection is at the wrong place".into());
         }
         while holds == Holds::Pages
             && let Some((head, _, overflow)) = next_page(body)
         {
-            let here = next.ok_or("a collection has a page behind its last")?;
-            next = head.behind(here).map_err(|()| "a page of a collection is not where it belongs")?;
+            let here = next.ok_or("a collection has a page after its last")?;
+            next = head.behind(here).map_err(|()| "a page of a collection is at the wrong place")?;
             has_pages = true;
             body = overflow;
         }
@@ -395,7 +395,7 @@ pub(super) fn read(map: &mut Map, tree: Option<&mut Tree>, attached: &Attached) 
     let of_tree = read_map(map, attached);
     if let Some(tree) = tree {
         tree.fill(of_tree.entries().count() as u64, of_tree.entries());
-        debug_assert_eq!(tree.len(), map.len(), "the tree has what is no tombstone");
+        debug_assert_eq!(tree.len(), map.len(), "the tree must contain every slot that is no tombstone");
     }
     of_tree.done();
 }

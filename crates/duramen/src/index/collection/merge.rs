@@ -54,7 +54,7 @@ pub(super) fn merge(
         fill_tree(tree, &of_tree, changes, keys);
         debug_assert!(
             tree.len() == map.len() || planted(Mutant::CheckpointTreeLacks),
-            "the tree has what is no tombstone: {} and {}",
+            "the tree must contain every slot that is no tombstone: found {} and {}",
             tree.len(),
             map.len()
         );

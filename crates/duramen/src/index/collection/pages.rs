@@ -248,7 +248,7 @@ impl Arena {
         let found = &mut state.frames[frame as usize];
         assert!(
             found.class == class && found.free & 1 << place == 0,
-            "page {page} of class {class:?} is given back, which was not taken so"
+            "page {page} is returned with class {class:?}, with which it was not taken"
         );
         let was_full = found.free == 0;
         found.free |= 1 << place;
@@ -269,7 +269,10 @@ impl Arena {
     fn add_span(&self, state: &mut State) {
         let span = state.spans_given.pop().unwrap_or(state.frames.len() as u32 / SPAN_FRAMES);
         // Panics as every allocation in this process does when there is no memory left.
-        assert!(span < SPANS_MAX, "the collections' index has {SPANS_MAX} spans of 64 KiB, which are all");
+        assert!(
+            span < SPANS_MAX,
+            "the collections' index has {SPANS_MAX} spans of 64 KiB, which is the maximum"
+        );
         let first = span * SPAN_FRAMES;
         if first as usize == state.frames.len() {
             state.frames.resize(first as usize + SPAN_FRAMES as usize, Frame::FREE);

@@ -362,7 +362,11 @@ impl KeyPlace for Place<'_> {
 
     fn set(&self, slot: Slot) {
         let old = self.slot.replace(slot);
-        debug_assert_eq!(old.location(), slot.location(), "a slot that points elsewhere is led there");
+        debug_assert_eq!(
+            old.location(),
+            slot.location(),
+            "set must keep the location of a slot; only repointing changes it"
+        );
         self.index.indexes().map.set(self.hash, slot, |other| other.location() == old.location());
     }
 

@@ -98,7 +98,7 @@ fn depth_of(pages: &PagesOf<'_>) -> std::result::Result<u32, String> {
     for &(first, page) in pages {
         let (depth, _) = head(page).ok_or("a page of it is not one of a hash index")?;
         if next != Some(first) || first & ((1 << (64 - depth)) - 1) != 0 {
-            return Err(format!("its page of hashes from {first:#x} is not where it belongs"));
+            return Err(format!("its page of hashes from {first:#x} is at the wrong place"));
         }
         next = first.checked_add(1 << (64 - depth));
         depth_max = depth_max.max(depth);

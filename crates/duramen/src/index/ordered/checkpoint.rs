@@ -231,7 +231,7 @@ impl OrderedIndex {
             leaves(page).next().map(|first| first.low.is_empty()) != Some(number == 0)
         };
         match pages.iter().find(|page| is_wrong(page)) {
-            Some((number, _)) => Err(format!("its page {number} does not begin where it should")),
+            Some((number, _)) => Err(format!("its page {number} does not continue the page before")),
             None if pages.is_empty() => Err("pages of it are missing".into()),
             None => Ok(()),
         }

@@ -538,7 +538,7 @@ impl OrderedIndex {
                 let low = node.low(&mut [0; 16], guard).to_vec();
                 assert!(
                     !node.is_gone() && node.at_rest().is_some(),
-                    "level {level} points to a node that is gone"
+                    "level {level} points to a removed node"
                 );
                 assert!(lows.last().is_none_or(|last| *last < low), "level {level} is out of order");
                 assert!(node.height() > level && node.is_linked());

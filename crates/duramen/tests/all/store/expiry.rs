@@ -29,7 +29,11 @@ fn no_later_write_of_a_key_comes_before_its_expiry_is_reported() {
             seen.store(1 + by.load(Relaxed), Relaxed);
         })));
         store.maintain().unwrap();
-        assert_eq!(told.load(Relaxed), 1, "{name}: written before it was told, or never told");
+        assert_eq!(
+            told.load(Relaxed),
+            1,
+            "{name}: written before its expiry was reported, or never reported"
+        );
         while written.load(Relaxed) == 0 {
             std::thread::yield_now();
         }

@@ -880,8 +880,9 @@ fn negate_if(negated: bool, value: Expr) -> Expr {
 }
 
 fn meet(a: &DataType, b: &DataType) -> Result<DataType> {
-    coerce::comparable(a, b)
-        .ok_or_else(|| Error::invalid(format!("{a} compared with {b}"), "types that meet").hint("cast one"))
+    coerce::comparable(a, b).ok_or_else(|| {
+        Error::invalid(format!("{a} compared with {b}"), "types with a common type").hint("cast one")
+    })
 }
 
 /// Both sides of a comparison, cast to one type.
@@ -978,7 +979,7 @@ fn branches(values: Vec<Expr>) -> Result<(Vec<Expr>, Type)> {
         common = Some(match common {
             None => value.ty().clone(),
             Some(ty) => coerce::common_type(&ty, value.ty()).ok_or_else(|| {
-                Error::invalid(format!("{} beside {}", value.ty().data, ty.data), "types that meet")
+                Error::invalid(format!("{} and {}", value.ty().data, ty.data), "types with a common type")
                     .hint("cast one")
             })?,
         });

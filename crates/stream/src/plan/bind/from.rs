@@ -73,7 +73,7 @@ impl Binder<'_> {
             JoinOperator::Right(_) | JoinOperator::RightOuter(_) | JoinOperator::FullOuter(_) => {
                 return Err(Error::unsupported("outer joins")
                     .at(place)
-                    .hint("inner joins, and LEFT JOIN of a lookup, are there"));
+                    .hint("inner joins, and LEFT JOIN of a lookup, are supported"));
             }
             _ => return Err(Error::unsupported("this kind of join").at(place)),
         };
@@ -81,7 +81,7 @@ impl Binder<'_> {
         if outer && !matches!(item, Item::Lookup { .. }) {
             return Err(Error::unsupported("outer joins")
                 .at(place)
-                .hint("inner joins, and LEFT JOIN of a lookup, are there"));
+                .hint("inner joins, and LEFT JOIN of a lookup, are supported"));
         }
         let before = from.scope.clone();
         let conditions = match constraint {
@@ -336,7 +336,7 @@ impl Binder<'_> {
         {
             return Err(Error::invalid(
                 "a size that is not a whole number of steps",
-                "size divided by slide or step without rest",
+                "a size that is a multiple of slide or step",
             )
             .at(place));
         }

@@ -251,7 +251,10 @@ impl<'c> Binder<'c> {
             let ty = types.clone().map(Some).reduce(|a, b| coerce::common_type(&a?, &b?)).flatten();
             let Some(ty) = ty else {
                 let found: Vec<String> = types.map(|ty| ty.data.to_string()).collect();
-                return Err(Error::invalid(found.join(" and "), "types that meet in a column of VALUES"));
+                return Err(Error::invalid(
+                    found.join(" and "),
+                    "types with a common type in each column of VALUES",
+                ));
             };
             for row in &mut bound {
                 let expr = std::mem::replace(&mut row[column], Expr::null(DataType::Null));
@@ -291,7 +294,7 @@ fn union_types(left: &Node, right: &Node, place: Option<Position>) -> Result<Vec
         coerce::common(&a.ty.data, &b.ty.data).ok_or_else(|| {
             Error::invalid(
                 format!("{} for `{}` in this part of UNION", b.ty.data, a.name),
-                format!("{}, as in the part before, or a type that it meets", a.ty.data),
+                format!("{}, as in the part before, or a type that can be converted to it", a.ty.data),
             )
             .at(place)
         })

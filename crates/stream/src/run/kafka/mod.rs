@@ -34,7 +34,7 @@ pub fn sink(table: &Table, number: usize, place: Place<'_>) -> Result<Box<dyn Ro
     let encoding = encoding::Encoding::of(table)?;
     if let Some(partitioner) = table.options.get("sink.partitioner").filter(|name| *name != "default") {
         return Err(Error::unsupported(format!("'sink.partitioner' = '{partitioner}' of `{}`", table.name))
-            .hint("there is 'default': by the key, as Kafka does it"));
+            .hint("supported: 'default', which partitions by the key, as Kafka does"));
     }
     let exactly = guarantee(table, place)?.unwrap_or(place.job.is_some());
     match place.job {

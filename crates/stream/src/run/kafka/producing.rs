@@ -71,7 +71,9 @@ impl Shared {
         if self.stopping.load(Ordering::Relaxed)
             && lock(&self.stopped).get_or_insert_with(Instant::now).elapsed() >= LAST
         {
-            return Err(self.broker.failed("write to", "it does not take what is left"));
+            return Err(self
+                .broker
+                .failed("write to", "it did not accept the remaining messages before the job stopped"));
         }
         Ok(())
     }

@@ -166,7 +166,7 @@ impl Log {
                     "'scan.bounded.mode' = '{other}' of `{}`",
                     table.name
                 ))
-                .hint("there are 'unbounded' and 'latest-offset'"));
+                .hint("supported: 'unbounded' and 'latest-offset'"));
             }
         };
         let interval = table.options.get("scan.topic-partition-discovery.interval");
@@ -291,11 +291,11 @@ impl Log {
                     _ => high,
                 },
                 Startup::Offsets(offsets) => {
-                    *offsets.get(&id).ok_or_else(|| self.no_offset(id, "is named"))?
+                    *offsets.get(&id).ok_or_else(|| self.no_offset(id, "'scan.startup.specific-offsets'"))?
                 }
                 Startup::Group => match answer() {
                     Some(Offset::Offset(offset)) => offset,
-                    _ => return Err(self.no_offset(id, "is in the group")),
+                    _ => return Err(self.no_offset(id, "the consumer group")),
                 },
             };
             reached.insert(id, Reached { next, until: self.bounded.then_some(high) });
@@ -303,8 +303,9 @@ impl Log {
         Ok(reached)
     }
 
-    fn no_offset(&self, partition: i32, what: &str) -> Missing {
-        let error = self.broker.failed("read", format!("no offset of partition {partition} {what}"));
+    fn no_offset(&self, partition: i32, place: &str) -> Missing {
+        let error =
+            self.broker.failed("read", format!("found no offset for partition {partition} in {place}"));
         Missing::Lasting(error.hint("'scan.startup.mode' = 'earliest-offset' reads from the beginning"))
     }
 
@@ -353,9 +354,10 @@ impl Log {
         let Some(open) = &self.open else { return Ok(()) };
         // The context received the error too.
         if let Some(Ok(message)) = open.consumer.poll(Duration::ZERO) {
-            return Err(self
-                .broker
-                .failed("read", format!("a message came unasked: {}", place_of(&message))));
+            return Err(self.broker.failed(
+                "read",
+                format!("found a message of an unassigned partition: {}", place_of(&message)),
+            ));
         }
         if self.outage.is_there() && self.tried.is_none_or(|tried| tried.elapsed() >= REST) {
             if open.consumer.fetch_metadata(Some(&self.broker.topic), CALL / 5).is_ok() {
@@ -407,9 +409,9 @@ impl Partition {
                 }
                 Some(Err(error)) => match error.rdkafka_error_code() {
                     Some(RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange) => {
-                        let error =
-                            broker.failed("read", format!("what is next is not there any more: {error}"));
-                        return Err(error.hint("--from-start begins anew"));
+                        let error = broker
+                            .failed("read", format!("the next message was deleted from the topic: {error}"));
+                        return Err(error.hint("--from-start reads the topic again"));
                     }
                     _ if matches!(error, KafkaError::MessageConsumptionFatal(_)) => {
                         return Err(broker.failed("read", error));
@@ -501,8 +503,8 @@ impl RowSource for Log {
         self.records.set_skipped(place(position, "skipped")?);
         let topic = position["topic"].as_str().unwrap_or_default();
         if topic != self.broker.topic {
-            let error = self.broker.failed("read", format!("the checkpoint is of topic {topic}"));
-            return Err(error.hint("--from-start begins anew"));
+            let error = self.broker.failed("read", format!("found a checkpoint of topic {topic}"));
+            return Err(error.hint("--from-start reads the topic again"));
         }
         self.reached = None;
         if let Some(partitions) = position["partitions"].as_object() {

@@ -287,8 +287,8 @@ impl<D: Deliver> CommitParticipant for Delivery<D> {
             if writer.stopping.load(Ordering::Relaxed)
                 && stopped.get_or_insert_with(Instant::now).elapsed() >= LAST
             {
-                let error = writer.deliver.failed("nobody has taken the last results");
-                return Err(error.hint("they are in the job's store, and are sent when it goes on"));
+                let error = writer.deliver.failed("no client took the last results before the job stopped");
+                return Err(error.hint("they remain in the job's store and are sent when the job resumes"));
             }
         }
         Ok(())
@@ -385,9 +385,10 @@ impl<D: Deliver> Writer<D> {
         };
         let Name { run, number } = wanted;
         let error = self.deliver.failed(&format!(
-            "whether delivery {number} of run {run} is there is not known: its marker is {found}"
+            "cannot tell whether delivery {number} of run {run} has arrived: found the marker {found}, wanted that delivery or \
+             the one before it"
         ));
-        error.hint("it was forgotten there, or another job has this one's name; --from-start begins anew")
+        error.hint("the marker was lost, or another job has the same name; --from-start starts the job again")
     }
 }
 

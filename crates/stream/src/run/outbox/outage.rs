@@ -35,11 +35,11 @@ impl Outage {
     }
 
     /// A description of an outage that has lasted: the table, and the system that it waits for.
-    pub fn report(&self, table: &str, whom: &str) -> Option<String> {
+    pub fn report(&self, table: &str, peer: &str) -> Option<String> {
         self.with(|outage| {
             let (since, what) = outage.as_ref().filter(|(since, _)| since.elapsed() >= REPORTED_AFTER)?;
             let seconds = since.elapsed().as_secs();
-            Some(format!("`{table}` waits for {whom} for {seconds} s: {what}"))
+            Some(format!("`{table}` has waited {seconds} s for {peer}: {what}"))
         })
     }
 }

@@ -85,11 +85,11 @@ fn pages_that_are_not_one_index_are_refused() {
     checkpoint::check(&all, true).unwrap();
     assert!(all.len() > 8, "{} pages", all.len());
     assert!(checkpoint::check(&all, false).unwrap_err().contains("in order"));
-    assert!(checkpoint::check(&all[1..], true).unwrap_err().contains("where it belongs"));
+    assert!(checkpoint::check(&all[1..], true).unwrap_err().contains("at the wrong place"));
     let maps = all.iter().filter(|(_, page)| page[0] == 1).count();
     assert!(checkpoint::check(&all[..maps - 1], true).unwrap_err().contains("missing"));
     let twice = [&all[..maps], &all[..maps]].concat();
-    assert!(checkpoint::check(&twice, true).unwrap_err().contains("behind its last"));
+    assert!(checkpoint::check(&twice, true).unwrap_err().contains("after its last"));
     let back = [&all[maps..], &all[..maps]].concat();
     assert!(checkpoint::check(&back, true).unwrap_err().contains("in order"));
 }

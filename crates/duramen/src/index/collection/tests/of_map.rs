@@ -89,7 +89,7 @@ impl Tested {
     fn put(&mut self, key: u64, slot: Slot) {
         let hash = self.hash(key);
         let old = self.map.set(hash, slot, |slot| key_of(slot) == key);
-        assert_eq!(old, self.model.insert(key, slot), "what was there of {key}");
+        assert_eq!(old, self.model.insert(key, slot), "previous slot of {key}");
         if old.is_none() {
             self.map.insert(hash, slot, &self.log);
         }
@@ -97,7 +97,7 @@ impl Tested {
 
     fn remove(&mut self, key: u64) {
         let old = self.map.remove(self.hash(key), |slot| key_of(slot) == key, &self.log);
-        assert_eq!(old, self.model.remove(&key), "what was there of {key}");
+        assert_eq!(old, self.model.remove(&key), "previous slot of {key}");
     }
 
     fn rebuild(&mut self) {

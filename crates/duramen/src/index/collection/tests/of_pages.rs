@@ -98,7 +98,7 @@ fn threads_never_share_a_page() {
 }
 
 #[test]
-#[should_panic(expected = "is given back, which was not taken so")]
+#[should_panic(expected = "with which it was not taken")]
 fn a_double_free_of_a_page_is_detected() {
     let mut pages = pages();
     let page = [(); 2].map(|()| pages.take(Class::SMALLEST))[0];
