@@ -56,6 +56,6 @@ fn left_out(store: &Store) -> Vec<(String, u64)> {
     let is_database = |name: &[u8]| (0..=127).any(|db| duramen_server::table_name(db).as_bytes() == name);
     let tables = store.tables().into_iter().filter(|table| table.keys > 0 && !is_database(&table.name));
     let named = tables.map(|table| (format!("table {}", String::from_utf8_lossy(&table.name)), table.keys));
-    let own = (!store.is_empty()).then(|| ("the store's own table".to_owned(), store.len() as u64));
+    let own = (!store.is_empty()).then(|| ("the store's own table".to_owned(), store.len()));
     own.into_iter().chain(named).collect()
 }
