@@ -301,7 +301,7 @@ impl<R: Read> Reader<R> {
             ))),
             Some(module) => {
                 let why = format!(
-                    "its value is of the module type {}; skip modules, or delete the key there and save \
+                    "its value is of the module type {}; give --skip-modules, or delete the key there and save \
                      again",
                     module_name(module)
                 );
@@ -333,7 +333,7 @@ impl<R: Read> Reader<R> {
         if self.skip.functions {
             return Ok(Item::Skipped(format!("library of functions {name}")));
         }
-        let why = format!("the library of functions {name}: functions are not run here; skip functions");
+        let why = format!("the library of functions {name}: functions are not run here; give --skip-functions to leave it out");
         Err(self.flaw(None, why))
     }
 
