@@ -318,7 +318,7 @@ impl<R: Read> Reader<R> {
         if self.skip.modules {
             return Ok(Item::Skipped(format!("what the module with type {module} keeps besides keys")));
         }
-        let why = format!("the module with type {module} keeps data besides keys; skip modules");
+        let why = format!("the module with type {module} keeps data besides keys; give --skip-modules");
         Err(self.flaw(None, why))
     }
 
@@ -333,7 +333,9 @@ impl<R: Read> Reader<R> {
         if self.skip.functions {
             return Ok(Item::Skipped(format!("library of functions {name}")));
         }
-        let why = format!("the library of functions {name}: functions are not run here; give --skip-functions to leave it out");
+        let why = format!(
+            "the library of functions {name}: functions are not run here; give --skip-functions to leave it out"
+        );
         Err(self.flaw(None, why))
     }
 
