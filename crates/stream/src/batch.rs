@@ -14,6 +14,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::headroom;
 use crate::types::{DataType, Type, Value};
 
 /// The representation of a value in columns, registers and records.
@@ -110,6 +111,7 @@ impl Column {
                     _ => return Err(Error::evaluation(format!("{value:?} in a column of texts"))),
                 };
                 places.push([bytes.len() as u64, text.len() as u64]);
+                headroom::reserve(bytes, text.len())?;
                 bytes.extend_from_slice(text);
             }
             (_, value) => return Err(Error::evaluation(format!("{value:?} in a column of another type"))),

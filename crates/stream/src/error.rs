@@ -24,6 +24,8 @@ pub enum ErrorKind {
     Evaluation,
     /// A source or a sink failed: a file does not exist, a record cannot be read.
     Connector,
+    /// The process has no memory left for the job.
+    Memory,
 }
 
 /// Why a script was refused, or an expression failed.
@@ -71,6 +73,11 @@ impl Error {
     /// A source or a sink failed: what was attempted, and on what.
     pub fn connector(what: impl fmt::Display) -> Self {
         Self::new(ErrorKind::Connector, what.to_string())
+    }
+
+    /// The process has no memory left for the job.
+    pub fn memory(what: impl fmt::Display) -> Self {
+        Self::new(ErrorKind::Memory, what.to_string())
     }
 
     /// Adds the place in the text, unless the error has one already.

@@ -24,6 +24,7 @@ mod document;
 pub mod error;
 pub mod expr;
 pub mod function;
+mod headroom;
 pub mod nexmark;
 pub mod options;
 pub mod physical;

@@ -284,7 +284,7 @@ fn with_title(title: &str, error: Error) -> Failure {
     match error.kind() {
         ErrorKind::Syntax | ErrorKind::Invalid | ErrorKind::Unsupported => Box::new(Refused(text)),
         // Its files, or its records.
-        ErrorKind::Evaluation | ErrorKind::Connector => text.into(),
+        ErrorKind::Evaluation | ErrorKind::Connector | ErrorKind::Memory => text.into(),
     }
 }
 

@@ -570,3 +570,48 @@ fn a_server_makes_a_last_checkpoint_of_its_job_and_outlives_those_that_fail() {
     let (code, text) = said(dir, &manual);
     assert!(code == Some(2) && text.contains("every-write"), "{code:?} {text}");
 }
+
+/// The store of the jobs lies in memory, so that state beyond a bound cannot go to files.
+#[test]
+fn a_server_outlives_a_job_that_is_refused_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let in_memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (dir, port) = (directory.path(), free_port());
+    let input = "CREATE TABLE i (n BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts)
+           WITH ('connector' = 'filesystem', 'path' = 'in.csv', 'format' = 'csv', 'source.monitor-interval' = '5 ms');
+         CREATE TABLE o (n BIGINT) WITH ('connector' = 'blackhole');
+         CREATE TABLE total (k BIGINT, n BIGINT, PRIMARY KEY (k) NOT ENFORCED)
+           WITH ('connector' = 'duramen', 'value' = 'json');";
+    // 20 KB of text for each of 100,000 keys, until the window closes: more than the limit below.
+    let large = "INSERT INTO o SELECT COUNT(*) FROM (
+           SELECT REPEAT(CAST(n AS STRING), 4000) AS k, window_start, window_end
+           FROM TABLE(TUMBLE(TABLE i, DESCRIPTOR(ts), INTERVAL '1' MINUTE))) GROUP BY k, window_start, window_end;";
+    std::fs::write(dir.join("large.sql"), format!("{input}{large}")).unwrap();
+    let small = "INSERT INTO total SELECT n / 50000, COUNT(*) FROM i GROUP BY n / 50000;";
+    std::fs::write(dir.join("small.sql"), format!("{input}{small}")).unwrap();
+    let lines = |numbers: std::ops::Range<u32>| -> String {
+        numbers.map(|number| format!("{number},2020-01-01 00:00:01\n")).collect()
+    };
+    std::fs::write(dir.join("in.csv"), lines(100_000..200_000)).unwrap();
+    let server = Command::new("sh")
+        .args(["-c", "ulimit -d 1200000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_duramen")])
+        .args(["serve", "--bind", "127.0.0.1", "--port", &port.to_string(), "--duramen-sql-every", "100"])
+        .args(["--duramen-sql", "large.sql", "small.sql", "--duramen-sql-directory"])
+        .arg(in_memory.path())
+        .current_dir(dir)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let server = Running(server);
+    until("the large job fails", || job_state(port, "", "large").starts_with("state=failed"));
+    let state = job_state(port, "", "large");
+    assert!(state.contains("out of memory: found ") && state.contains("RLIMIT_DATA allows"), "{state}");
+    assert_eq!(ask(port, "PING"), "+PONG\r\n");
+    // The other job goes on.
+    let mut more = std::fs::OpenOptions::new().append(true).open(dir.join("in.csv")).unwrap();
+    more.write_all(lines(200_000..200_001).as_bytes()).unwrap();
+    until("the small job has read all", || view(port, "total:*").len() == 3);
+    assert!(job_state(port, "", "small").starts_with("state=running"), "{}", job_state(port, "", "small"));
+    drop(server);
+}

@@ -1,10 +1,9 @@
 //! The functions that compiled code calls by address. Each takes and returns words; a text is an address and a length.
 
-use std::panic::AssertUnwindSafe;
-
 use super::machine::{Machine, advance, session, with};
 use crate::error::Error;
 use crate::function::bounded;
+use crate::headroom::caught;
 use crate::state::{Table, hash_bytes};
 use crate::types::time::Unit;
 use crate::types::{PRECISION_MAX, decimal};
@@ -34,14 +33,14 @@ pub fn all() -> Vec<Callee> {
         callee("session", session_ as *const u8, 4, true),
         callee("advance", advance_ as *const u8, 1, true),
         callee("timeless", timeless as *const u8, 1, false),
-        callee("grow", grow as *const u8, 1, false),
-        callee("spare", spare as *const u8, 1, true),
-        callee("spare_filled", spare_filled as *const u8, 1, true),
-        callee("touch_entry", touch_entry as *const u8, 2, false),
-        callee("touch_link", touch_link as *const u8, 2, false),
-        callee("intern", intern as *const u8, 3, true),
-        callee("make_room_for_row", make_room_for_row as *const u8, 1, false),
-        callee("place_row", place_row as *const u8, 3, true),
+        callee("grow", grow as *const u8, 2, true),
+        callee("spare", spare as *const u8, 2, true),
+        callee("spare_filled", spare_filled as *const u8, 2, true),
+        callee("touch_entry", touch_entry as *const u8, 3, false),
+        callee("touch_link", touch_link as *const u8, 3, false),
+        callee("intern", intern as *const u8, 4, true),
+        callee("make_room_for_row", make_room_for_row as *const u8, 2, true),
+        callee("place_row", place_row as *const u8, 4, true),
         callee("hash_text", hash_text as *const u8, 2, true),
         callee("equal_text", equal_text as *const u8, 4, true),
         callee("compare_text", compare_text as *const u8, 4, true),
@@ -59,25 +58,27 @@ pub fn all() -> Vec<Callee> {
     ]
 }
 
-/// Runs `run` on the machine. Compiled code has no frames to unwind through, so a panic becomes an error of the job.
-/// `failed` is the result that signals this to code, or lets it continue until the batch ends.
-fn guarded<R>(machine: *mut Machine, failed: R, run: impl FnOnce(&mut Machine) -> R) -> R {
-    with(machine, |machine| match std::panic::catch_unwind(AssertUnwindSafe(|| run(machine))) {
-        Ok(value) => value,
-        Err(panic) => {
-            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-            let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-            machine.error =
-                Some(Error::evaluation(format!("a panic, which is a fault of the engine: {text}")));
-            failed
-        }
+/// Runs `run`. Compiled code has no frames to unwind through, so an unwinding becomes an error of the job. `failed` is
+/// the result that signals this to code, or lets it continue until the batch ends.
+fn failing<R>(machine: *mut Machine, failed: R, run: impl FnOnce() -> R) -> R {
+    caught(|| Ok(run())).unwrap_or_else(|error| {
+        with(machine, |machine| machine.error = Some(error));
+        failed
     })
 }
 
-fn table<'t>(address: usize) -> &'t mut Table {
-    // SAFETY: compiled code passes addresses of tables that it was given and whose windows are open (machine's
-    // invariant 1); no other reference to the table is held while compiled code runs (invariant 2).
-    unsafe { &mut *(address as *mut Table) }
+/// As [`failing`], for a function of the machine.
+fn guarded<R>(machine: *mut Machine, failed: R, run: impl FnOnce(&mut Machine) -> R) -> R {
+    failing(machine, failed, || with(machine, run))
+}
+
+/// As [`failing`], for a function of the table at an address: it may need memory that the job cannot have.
+fn growing<R>(machine: *mut Machine, table: usize, failed: R, run: impl FnOnce(&mut Table) -> R) -> R {
+    failing(machine, failed, || {
+        // SAFETY: compiled code passes addresses of tables that it was given and whose windows are open (machine's
+        // invariant 1); no other reference to the table is held while compiled code runs (invariant 2).
+        run(unsafe { &mut *(table as *mut Table) })
+    })
 }
 
 fn text<'t>(address: usize, bytes: usize) -> &'t [u8] {
@@ -102,59 +103,73 @@ extern "C" fn window(machine: *mut Machine, breaker: usize, side: usize, start: 
 }
 
 extern "C" fn session_(machine: *mut Machine, breaker: usize, entry: usize, moment: i64) -> usize {
-    session(machine, breaker, entry, moment)
+    failing(machine, 1, || session(machine, breaker, entry, moment))
 }
 
 extern "C" fn advance_(machine: *mut Machine) -> i64 {
-    advance(machine)
+    failing(machine, 1, || advance(machine))
 }
 
 extern "C" fn timeless(machine: *mut Machine) {
     with(machine, |machine| machine.timeless += 1);
 }
 
-extern "C" fn grow(address: usize) {
-    table(address).grow();
+/// Makes the table larger. Returns nonzero if it failed.
+extern "C" fn grow(machine: *mut Machine, table: usize) -> i64 {
+    growing(machine, table, 1, |table| {
+        table.grow();
+        0
+    })
 }
 
-/// The entry of the key that looks empty; the lowest bit says whether it is new.
-extern "C" fn spare(address: usize) -> usize {
-    let (entry, new) = table(address).spare();
-    entry | usize::from(new)
+/// The entry of the key that looks empty; the lowest bit says whether it is new. Zero if it failed.
+extern "C" fn spare(machine: *mut Machine, table: usize) -> usize {
+    growing(machine, table, 0, |table| {
+        let (entry, new) = table.spare();
+        entry | usize::from(new)
+    })
 }
 
 /// The same entry, or zero if it is not filled.
-extern "C" fn spare_filled(address: usize) -> usize {
-    let table = table(address);
-    if table.head.spare_used == 0 { 0 } else { table.spare().0 }
+extern "C" fn spare_filled(machine: *mut Machine, table: usize) -> usize {
+    growing(machine, table, 0, |table| if table.head.spare_used == 0 { 0 } else { table.spare().0 })
 }
 
-extern "C" fn touch_entry(address: usize, place: usize) {
-    table(address).touch_entry(place);
+extern "C" fn touch_entry(machine: *mut Machine, table: usize, place: usize) {
+    growing(machine, table, (), |table| table.touch_entry(place));
 }
 
-extern "C" fn touch_link(address: usize, word: usize) {
-    table(address).touch_rows(word, 1);
+extern "C" fn touch_link(machine: *mut Machine, table: usize, word: usize) {
+    growing(machine, table, (), |table| table.touch_rows(word, 1));
 }
 
-extern "C" fn intern(address: usize, at: usize, bytes: usize) -> usize {
-    table(address).intern(text(at, bytes))
+/// What [`intern`] returns if it failed.
+pub const NO_PLACE: i64 = -1;
+
+/// Stores a text; returns its place, or [`NO_PLACE`].
+extern "C" fn intern(machine: *mut Machine, table: usize, at: usize, bytes: usize) -> usize {
+    growing(machine, table, NO_PLACE as usize, |table| table.intern(text(at, bytes)))
 }
 
-extern "C" fn make_room_for_row(address: usize) {
-    table(address).make_room_for_row();
+/// Returns nonzero if it failed.
+extern "C" fn make_room_for_row(machine: *mut Machine, table: usize) -> i64 {
+    growing(machine, table, 1, |table| {
+        table.make_room_for_row();
+        0
+    })
 }
 
 /// Puts a row into the free space given, or into a new one if that is zero; the table keeps its texts. Returns the
-/// place plus one.
-extern "C" fn place_row(address: usize, row: usize, free: u64) -> u64 {
-    let table = table(address);
-    let row = words(row, table.layout().row);
-    for at in 0..table.layout().row_texts.len() {
-        let word = table.layout().row_texts[at];
-        row[word] = table.intern(text(row[word] as usize, row[word + 1] as usize)) as u64;
-    }
-    if free == 0 { table.append(row, 0) } else { table.replace(row, free) }
+/// place plus one, or zero if it failed.
+extern "C" fn place_row(machine: *mut Machine, table: usize, row: usize, free: u64) -> u64 {
+    growing(machine, table, 0, |table| {
+        let row = words(row, table.layout().row);
+        for at in 0..table.layout().row_texts.len() {
+            let word = table.layout().row_texts[at];
+            row[word] = table.intern(text(row[word] as usize, row[word + 1] as usize)) as u64;
+        }
+        if free == 0 { table.append(row, 0) } else { table.replace(row, free) }
+    })
 }
 
 extern "C" fn hash_text(at: usize, bytes: usize) -> u64 {

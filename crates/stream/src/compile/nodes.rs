@@ -385,7 +385,8 @@ impl Gen<'_, '_> {
         let fits = self.icmp(IntCC::UnsignedLessThanOrEqual, behind, end);
         self.b.ins().brif(fits, room, &[], full, &[]);
         self.b.switch_to_block(full);
-        self.call("make_room_for_row", &[table]);
+        let failed = self.ask("make_room_for_row", &[self.machine, table]);
+        self.fail_if(failed, 0);
         self.b.ins().jump(room, &[]);
         self.b.switch_to_block(room);
         let rows = self.rows_of(table);

@@ -139,7 +139,9 @@ impl Gen<'_, '_> {
             let stored = g.stack(lists.row.words.max(1));
             g.put_row(row, &lists.row, stored);
             let free = g.load(at, (value + FREE) * 8);
-            let own = g.ask("place_row", &[table, stored, free]);
+            let own = g.ask("place_row", &[g.machine, table, stored, free]);
+            let failed = g.is_zero(own);
+            g.fail_if(failed, 0);
             g.store(zero, at, (value + FREE) * 8);
             g.set_next(table, lists, own, link);
             let (first, behind, linked) = (g.b.create_block(), g.b.create_block(), g.b.create_block());

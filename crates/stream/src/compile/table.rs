@@ -6,6 +6,7 @@ use std::mem::offset_of;
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{self, InstBuilder, types};
 
+use super::calls::NO_PLACE;
 use super::emit::{Gen, Val, trusted};
 use crate::batch::Shape;
 use crate::error::{Error, Result};
@@ -91,7 +92,8 @@ impl Gen<'_, '_> {
         self.b.set_cold_block(new);
         self.b.ins().brif(known, on, &[], new, &[]);
         self.b.switch_to_block(new);
-        self.call(call.0, &[table, call.1]);
+        let machine = self.machine;
+        self.call(call.0, &[machine, table, call.1]);
         self.b.ins().jump(on, &[]);
         self.b.switch_to_block(on);
     }
@@ -212,12 +214,14 @@ impl Gen<'_, '_> {
             self.b.ins().brif(tag, usual, &[], odd, &[]);
             self.b.switch_to_block(odd);
             if insert {
-                let told = self.ask("spare", &[table]);
+                let told = self.ask("spare", &[self.machine, table]);
+                let failed = self.is_zero(told);
+                self.fail_if(failed, 0);
                 let new = self.bit(told, 0);
                 let place = self.b.ins().band_imm_s(told, -8);
                 self.b.ins().jump(done, &[place.into(), new.into()]);
             } else {
-                let place = self.ask("spare_filled", &[table]);
+                let place = self.ask("spare_filled", &[self.machine, table]);
                 let there = self.b.ins().icmp_imm_s(IntCC::NotEqual, place, 0);
                 self.b.ins().jump(done, &[place.into(), there.into()]);
             }
@@ -272,7 +276,8 @@ impl Gen<'_, '_> {
             let over = self.icmp(IntCC::UnsignedGreaterThanOrEqual, count, limit);
             self.b.ins().brif(over, full, &[], room, &[]);
             self.b.switch_to_block(full);
-            self.call("grow", &[table]);
+            let failed = self.ask("grow", &[self.machine, table]);
+            self.fail_if(failed, 0);
             self.b.ins().jump(again, &[]);
             self.b.switch_to_block(room);
             self.touch_entry(table, &entries.layout, place);
@@ -302,7 +307,9 @@ impl Gen<'_, '_> {
     pub fn interned(&mut self, table: ir::Value, val: Val) -> Val {
         match (val.shape, val.b) {
             (Shape::Text, Some(length)) => {
-                let a = self.ask("intern", &[table, val.a, length]);
+                let a = self.ask("intern", &[self.machine, table, val.a, length]);
+                let failed = self.b.ins().icmp_imm_s(IntCC::Equal, a, NO_PLACE);
+                self.fail_if(failed, 0);
                 Val { a, ..val }
             }
             _ => val,

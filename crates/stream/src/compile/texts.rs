@@ -5,6 +5,7 @@
 use crate::error::Error;
 use crate::expr::Expr;
 use crate::function::{Answer, Prepared};
+use crate::headroom;
 use crate::types::time::Pattern;
 
 /// A function of a text whose other arguments are constants, and its last result in this batch.
@@ -81,7 +82,8 @@ impl Arena {
         // 64 KiB: the texts of some batches, in few pieces.
         const CHUNK: usize = 1 << 16;
         if self.0.last().is_none_or(|chunk| chunk.capacity() - chunk.len() < bytes.len()) {
-            self.0.push(Vec::with_capacity(bytes.len().max(CHUNK)));
+            let chunk = headroom::with_capacity(bytes.len().max(CHUNK));
+            self.0.push(chunk.unwrap_or_else(|error| headroom::give_up(error)));
         }
         let Some(chunk) = self.0.last_mut() else { return 0 };
         let place = chunk.len();

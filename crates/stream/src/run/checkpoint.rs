@@ -19,6 +19,7 @@ use super::claim::{
 use super::clock::now;
 use super::row_sink::{CommitParticipant, JobStore};
 use crate::error::{Error, Result};
+use crate::headroom::caught;
 use crate::state::{MemoryLimit, Numbers};
 
 /// The store in which a job keeps its checkpoints, and how.
@@ -472,10 +473,11 @@ impl Keeper {
             .name("checkpoints".to_owned())
             .spawn(move || {
                 give_way();
-                if let Err(error) = work(job_tables, named, &taken, &|done| {
+                let done = |done| {
                     // The caller may have dropped the receiver.
                     let _ = answer.send(Ok(done));
-                }) {
+                };
+                if let Err(error) = caught(|| work(job_tables, named, &taken, &done)) {
                     let _ = answer.send(Err(error));
                 }
             })

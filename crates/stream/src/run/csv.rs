@@ -9,6 +9,7 @@
 use csv_core::{ReadFieldResult, Reader, ReaderBuilder};
 
 use crate::error::{Error, Result};
+use crate::headroom;
 
 /// The CSV options of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,6 +90,16 @@ impl Splitter {
         self.at == At::Between
     }
 
+    /// Between two records, frees buffers of more than this many bytes.
+    pub fn shrink(&mut self, most: usize) {
+        if self.bytes.len() > most {
+            self.filled = 0;
+            self.ends.clear();
+            self.bytes.truncate(most);
+            self.bytes.shrink_to(most);
+        }
+    }
+
     /// Begins a record.
     fn begin(&mut self) {
         self.filled = 0;
@@ -99,7 +110,8 @@ impl Splitter {
 
     /// Reads until a record or the input ends. It appends the record's bytes, without the line end, to `raw`, and adds
     /// the line ends before the record to `lines`. Returns how many bytes it took, and whether the record is complete.
-    pub fn push(&mut self, input: &[u8], raw: &mut Vec<u8>, lines: &mut u64) -> (usize, bool) {
+    pub fn push(&mut self, input: &[u8], raw: &mut Vec<u8>, lines: &mut u64) -> Result<(usize, bool)> {
+        headroom::reserve(raw, input.len())?;
         let mut taken = 0;
         while let Some(&byte) = input.get(taken) {
             match self.at {
@@ -110,7 +122,7 @@ impl Splitter {
                         self.ends.push((0, false));
                         if byte == b'\n' {
                             self.at = At::Between;
-                            return (taken, true);
+                            return Ok((taken, true));
                         }
                         self.at = At::Return;
                     } else {
@@ -129,7 +141,7 @@ impl Splitter {
                 },
                 At::Return => {
                     self.at = At::Between;
-                    return (taken + usize::from(byte == b'\n'), true);
+                    return Ok((taken + usize::from(byte == b'\n'), true));
                 }
                 At::Value => {
                     self.quoted = self.csv.quote == Some(byte);
@@ -160,13 +172,13 @@ impl Splitter {
                         let returned = raw.pop() == Some(b'\r');
                         self.at = if returned { At::Return } else { At::Between };
                         if !returned {
-                            return (taken, true);
+                            return Ok((taken, true));
                         }
                     }
                 }
             }
         }
-        (taken, false)
+        Ok((taken, false))
     }
 
     /// Ends the input; returns whether that completes a record.
@@ -215,14 +227,21 @@ impl Splitter {
             self.filled += written;
             match result {
                 ReadFieldResult::Field { record_end } => return (taken, Some(record_end)),
-                ReadFieldResult::OutputFull => self.bytes.resize(self.bytes.len() * 2, 0),
+                ReadFieldResult::OutputFull => self.grow(),
                 ReadFieldResult::InputEmpty | ReadFieldResult::End => break,
             }
             if self.filled == self.bytes.len() {
-                self.bytes.resize(self.bytes.len() * 2, 0);
+                self.grow();
             }
         }
         (taken, None)
+    }
+
+    /// Doubles the room for values.
+    fn grow(&mut self) {
+        let room = self.bytes.len();
+        headroom::reserve(&mut self.bytes, room).unwrap_or_else(|error| headroom::give_up(error));
+        self.bytes.resize(room * 2, 0);
     }
 
     /// Ends a value.

@@ -164,12 +164,50 @@ impl KeyedSink {
 
 /// The changes of rows by key: the newest counts. A row that replaces another is preceded by the old row. The old row
 /// is deleted if no new row follows under its key, because a filter dropped it.
-pub fn changes(keyed: &KeyedSink, rows: &Rows<'_>, mut each: impl FnMut(String, Option<Content>)) {
+fn changes(keyed: &KeyedSink, rows: &Rows<'_>, mut each: impl FnMut(String, Option<Content>)) {
     for (kind, row) in rows.iter() {
         let (key, kept) = keyed.entry(kind, &row, rows.types());
         each(key, kept);
     }
 }
+
+/// The newest rows by key, and their bytes.
+#[derive(Default)]
+pub struct Changed {
+    rows: BTreeMap<String, Option<Content>>,
+    bytes: usize,
+}
+
+impl Changed {
+    /// Adds the changes of rows.
+    pub fn add(&mut self, keyed: &KeyedSink, rows: &Rows<'_>) {
+        // A key and its place in the tree.
+        const KEY: usize = 100;
+        let bytes = |content: &Option<Content>| content.as_ref().map_or(0, Content::bytes);
+        changes(keyed, rows, |key, kept| {
+            let new = key.len() + KEY;
+            self.bytes += bytes(&kept);
+            match self.rows.insert(key, kept) {
+                Some(old) => self.bytes -= bytes(&old),
+                None => self.bytes += new,
+            }
+        });
+    }
+
+    /// Their bytes in memory, roughly.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Takes all of them.
+    pub fn take(&mut self) -> BTreeMap<String, Option<Content>> {
+        self.bytes = 0;
+        std::mem::take(&mut self.rows)
+    }
+}
+
+/// When the newest rows take this many bytes, a checkpoint is made.
+const FULL_BYTES: usize = 256 << 20;
 
 /// A keyed sink in the job's own store. A separate table has the keys that the job has written: it never changes
 /// others, unless an option says so.
@@ -179,7 +217,7 @@ pub struct Own {
     /// The name of the table of its keys.
     owned: String,
     existing: Existing,
-    changed: BTreeMap<String, Option<Content>>,
+    changed: Changed,
 }
 
 impl Own {
@@ -190,17 +228,14 @@ impl Own {
             job: job.to_owned(),
             owned: keys_table(job, &table.name, false),
             existing,
-            changed: BTreeMap::new(),
+            changed: Changed::default(),
         })
     }
 }
 
 impl Output for Own {
     fn take(&mut self, rows: &Rows<'_>) -> Result<()> {
-        let changed = &mut self.changed;
-        changes(&self.keyed, rows, |key, kept| {
-            changed.insert(key, kept);
-        });
+        self.changed.add(&self.keyed, rows);
         Ok(())
     }
 }
@@ -213,9 +248,13 @@ impl RowSink for Own {
             database: self.keyed.database,
             owned: self.owned.clone(),
             existing: self.existing,
-            changed: std::mem::take(&mut self.changed),
+            changed: self.changed.take(),
         };
         Ok((Json::Null, Some(Box::new(part))))
+    }
+
+    fn is_full(&self) -> bool {
+        self.changed.bytes() >= FULL_BYTES
     }
 
     fn look(&mut self, job_store: &mut JobStore, _: &Claim, strangers: &mut Strangers) -> Result<()> {

@@ -15,6 +15,7 @@ use crate::batch::Batch;
 use crate::catalog::Table;
 use crate::compile::Source;
 use crate::error::{Error, Result};
+use crate::headroom::watch;
 use crate::types::{Row, Type};
 
 /// Keys requested at a time.
@@ -90,6 +91,7 @@ impl Lookup {
         };
         let mut batch = Batch::new(&self.source.types)?;
         for (key, kept) in found {
+            watch()?;
             let row = self
                 .row(&key, &kept)
                 .map_err(|error| Error::connector(format!("key {key} of `{}`: {error}", self.table.name)))?;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use duramen::Scratch;
 
 use crate::error::{Error, Result};
+use crate::headroom;
 use crate::state::MemoryLimit;
 
 /// File systems whose files are memory: `TMPFS_MAGIC`, `RAMFS_MAGIC` and `HUGETLBFS_MAGIC` of `linux/magic.h`.
@@ -58,22 +59,9 @@ fn memory(root: &Path) -> usize {
     let machine = machine.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"));
     let mut least =
         machine.and_then(|kibibytes| kibibytes.parse().ok()).map_or(usize::MAX, |had: usize| had << 10);
-    for line in text(root.join("proc/self/cgroup")).lines() {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (base, file) = match fields.next() {
-            Some("") => ("sys/fs/cgroup", "memory.max"),
-            Some(controllers) if controllers.split(',').any(|name| name == "memory") => {
-                ("sys/fs/cgroup/memory", "memory.limit_in_bytes")
-            }
-            _ => continue,
-        };
-        let base = root.join(base);
-        let group = base.join(fields.next().unwrap_or_default().trim_start_matches('/'));
-        for group in group.ancestors().take_while(|group| group.starts_with(&base)) {
-            // Without a limit it is "max", or more than any machine has.
-            if let Ok(bound) = text(group.join(file)).trim().parse() {
-                least = least.min(bound);
-            }
+    for group in headroom::groups(root) {
+        if let Some(limit) = headroom::limit_of(&group) {
+            least = least.min(limit);
         }
     }
     least

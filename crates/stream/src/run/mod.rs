@@ -56,6 +56,7 @@ use crate::batch::Batch;
 use crate::catalog::Table;
 use crate::compile::{Held, Output, Program, Rows, Source, Threads};
 use crate::error::{Error, Result};
+use crate::headroom::{caught, watch};
 use crate::plan::partition::Partition;
 use crate::plan::{Node, Sink, explain};
 pub use crate::state::MemoryLimit;
@@ -382,6 +383,10 @@ impl Running {
 
     /// As above, on several threads.
     pub fn start_on(sinks: &[Sink], start: Start<'_>) -> Result<Running> {
+        caught(|| Running::begun(sinks, start))
+    }
+
+    fn begun(sinks: &[Sink], start: Start<'_>) -> Result<Running> {
         let Start { directory, keep, threads, existing, own } = start;
         let job_tables = keep.map(JobTables::open).transpose()?;
         let found = job_tables.as_ref().map(JobTables::find).transpose()?.flatten();
@@ -628,6 +633,7 @@ impl Running {
     /// Processes one batch of each source; returns whether there is more, and whether there were rows.
     fn turn(&mut self) -> Result<(bool, bool)> {
         let (mut more, mut rows) = (false, false);
+        watch()?;
         for (number, lookup) in self.lookups.iter_mut().enumerate() {
             if lookup.is_due() {
                 let rows = lookup.rows()?;
@@ -656,7 +662,11 @@ impl Running {
 
     /// Runs until all input has ended, or `stop` is set. After `stop`, no window closes that the watermark has not
     /// passed, and a job with a store makes a last checkpoint. `report` is called every half second.
-    pub fn run(&mut self, stop: &AtomicBool, mut report: impl FnMut(&Progress)) -> Result<Progress> {
+    pub fn run(&mut self, stop: &AtomicBool, report: impl FnMut(&Progress)) -> Result<Progress> {
+        caught(|| self.run_to_end(stop, report))
+    }
+
+    fn run_to_end(&mut self, stop: &AtomicBool, mut report: impl FnMut(&Progress)) -> Result<Progress> {
         if !self.publish_left(stop, &mut report)? || self.finished {
             return Ok(self.progress());
         }

@@ -25,6 +25,12 @@ use crate::compile::{Output, Rows, Source};
 use crate::error::{Error, Result};
 use crate::types::{DataType, Row, Type, Value};
 
+/// The bytes that one read should bring. The number of entries requested follows from the size of the last ones.
+const READ_BYTES: usize = 4 << 20;
+
+/// The entries requested by the first read, whose size is unknown.
+const FIRST: usize = 64;
+
 /// The pause before a stream without new entries is read again.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -43,6 +49,8 @@ pub struct RedisStreamSource {
     skip: bool,
     skipped: u64,
     looked: Option<Instant>,
+    /// Entries to request.
+    count: usize,
 }
 
 impl RedisStreamSource {
@@ -62,6 +70,7 @@ impl RedisStreamSource {
             skip: skip("json") || skip("csv"),
             skipped: 0,
             looked: None,
+            count: FIRST,
         })
     }
 
@@ -99,7 +108,8 @@ impl RowSource for RedisStreamSource {
             let newest = newest.first().and_then(|entries| entries.items().first()?.items().first()?.text());
             self.last = newest.map_or("0".to_owned(), |id| String::from_utf8_lossy(id).into_owned());
         }
-        let read = words(&["XREAD", "COUNT", &rows.to_string(), "STREAMS", &self.stream, &self.last]);
+        let count = self.count.min(rows).to_string();
+        let read = words(&["XREAD", "COUNT", &count, "STREAMS", &self.stream, &self.last]);
         let replies = self
             .client
             .run(&[read])
@@ -107,6 +117,9 @@ impl RowSource for RedisStreamSource {
         let entries = replies.first().and_then(|streams| streams.items().first()?.items().get(1));
         let entries = entries.map_or(&[][..], Reply::items);
         self.looked = entries.is_empty().then(Instant::now);
+        let bytes: usize = entries.iter().map(Reply::bytes).sum();
+        // More than an entry has: its id.
+        self.count = (READ_BYTES * entries.len()).checked_div(bytes).unwrap_or(FIRST).max(1);
         for entry in entries {
             let [id, fields] = entry.items() else {
                 return Err(Error::connector(format!(

@@ -23,6 +23,11 @@ pub struct Address {
 }
 
 impl Address {
+    /// Whether it is the server in which this job runs.
+    pub fn is_in_process(&self) -> bool {
+        self.attachment.is_some()
+    }
+
     /// From the options `hostname` (127.0.0.1), `port` (6379) and `password` of a table.
     pub fn of(table: &Table) -> Result<Address> {
         let port = table.options.get("port").map_or("6379", String::as_str);
@@ -74,6 +79,15 @@ pub enum Reply {
 }
 
 impl Reply {
+    /// The bytes of all texts in it.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Reply::Bytes(bytes) => bytes.len(),
+            Reply::List(list) => list.iter().map(Reply::bytes).sum(),
+            Reply::Null => 0,
+        }
+    }
+
     /// The replies of an array; none for any other reply.
     pub fn items(&self) -> &[Reply] {
         if let Reply::List(list) = self { list } else { &[] }
@@ -170,8 +184,18 @@ impl Client {
         self.open = None;
     }
 
-    /// Runs commands over the current connection, or a new one, without a retry. The inner error is the server's.
+    /// Runs commands over the current connection, or a new one, without a retry. The inner error is the server's, with
+    /// the command that it refused.
     pub fn once(&mut self, commands: &[Vec<Vec<u8>>]) -> std::io::Result<Result<Vec<Reply>, String>> {
+        let ran = self.pipelined(commands);
+        if !matches!(ran, Ok(Ok(_))) {
+            // The replies to commands after a refused one are not read: the next commands must not take them for theirs.
+            self.open = None;
+        }
+        ran
+    }
+
+    fn pipelined(&mut self, commands: &[Vec<Vec<u8>>]) -> std::io::Result<Result<Vec<Reply>, String>> {
         if self.open.is_none() {
             self.open = Some(BufReader::new(self.address.connect()?));
             let mut first = Vec::new();
@@ -181,7 +205,7 @@ impl Client {
             if self.database != 0 {
                 first.push(vec![b"SELECT".to_vec(), self.database.to_string().into_bytes()]);
             }
-            if let Err(refused) = self.once(&first)? {
+            if let Err(refused) = self.pipelined(&first)? {
                 return Ok(Err(refused));
             }
         }
@@ -190,14 +214,23 @@ impl Client {
         // In parts: a server that cannot send its replies stops reading.
         for part in commands.chunks(1024) {
             open.get_mut().write_all(&encode(part))?;
-            for _ in part {
+            for command in part {
                 match read(open, 0)? {
                     Ok(reply) => replies.push(reply),
-                    Err(refused) => return Ok(Err(refused)),
+                    Err(refused) => return Ok(Err(format!("{refused}{}", named(command)))),
                 }
             }
         }
         Ok(Ok(replies))
+    }
+}
+
+/// The command that a server refused: its verb and key. A password is no key.
+fn named(command: &[Vec<u8>]) -> String {
+    let shown: Vec<_> = command.iter().take(2).map(|word| String::from_utf8_lossy(word)).collect();
+    match &shown[..] {
+        [verb, _] if verb == "AUTH" => String::new(),
+        shown => format!(", in reply to {}", shown.join(" ")),
     }
 }
 
@@ -237,8 +270,12 @@ fn read(from: &mut impl BufRead, depth: usize) -> std::io::Result<Result<Reply, 
             if bytes > BYTES_MAX {
                 return Err(broken(text));
             }
-            let mut read = vec![0; bytes + 2];
-            from.read_exact(&mut read)?;
+            // Memory is taken as bytes arrive, and not for a length that is only announced.
+            let mut read = Vec::new();
+            from.by_ref().take(bytes as u64 + 2).read_to_end(&mut read)?;
+            if read.len() < bytes + 2 {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
             read.truncate(bytes);
             Ok(Ok(Reply::Bytes(read)))
         }
@@ -263,6 +300,29 @@ mod tests {
 
     fn parse(bytes: &[u8]) -> std::io::Result<Result<Reply, String>> {
         read(&mut &*bytes, 0)
+    }
+
+    /// After a refused command the replies to the commands behind it are still on their way.
+    #[test]
+    fn replies_behind_a_refused_command_are_not_those_of_the_next_ones() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = std::thread::spawn(move || {
+            for replies in ["-WRONGTYPE no\r\n+stale\r\n", "+fresh\r\n"] {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.read_exact(&mut [0; 20]).unwrap();
+                stream.write_all(replies.as_bytes()).unwrap();
+                // Open until the client ends it.
+                let _ = stream.read_to_end(&mut Vec::new());
+            }
+        });
+        let address = Address { host: "127.0.0.1".to_owned(), port, password: None, attachment: None };
+        let mut client = Client::new(address, 0);
+        let refused = client.run(&[words(&["GET", "k"]), words(&["PING"])]).unwrap_err().to_string();
+        assert_eq!(refused, "WRONGTYPE no, in reply to GET k");
+        assert_eq!(client.run(&[words(&["PING", "x"])]).unwrap()[0].text(), Some(&b"fresh"[..]));
+        drop(client);
+        server.join().unwrap();
     }
 
     #[test]

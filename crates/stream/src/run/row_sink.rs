@@ -23,6 +23,14 @@ pub enum Content {
 }
 
 impl Content {
+    /// Its bytes in memory, roughly.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Content::Hash(fields) => fields.iter().map(|(name, value)| name.len() + value.len() + 64).sum(),
+            Content::Text(text) => text.len(),
+        }
+    }
+
     /// The fields; a string is parsed as a JSON object.
     pub fn fields(&self) -> Result<Vec<(String, String)>> {
         let text = match self {
@@ -260,12 +268,13 @@ impl JobStore {
         let mut kept = Vec::new();
         for (key, is_hash) in found {
             let mut txn = worker.begin_on(now() as u64 / 1000, Locks::One(&key));
+            let of_key = |error| Error::connector(format!("key {}: {error}", text(&key)));
             let content = if is_hash {
-                let Some(hash) = txn.hash(database, &key).map_err(failed)? else { continue };
-                let pairs = hash.pairs().map_err(failed)?;
+                let Some(hash) = txn.hash(database, &key).map_err(of_key)? else { continue };
+                let pairs = hash.pairs().map_err(of_key)?;
                 Content::Hash(pairs.into_iter().map(|(name, value)| (text(name), text(value))).collect())
             } else {
-                match txn.get_string(database, &key).map_err(failed)? {
+                match txn.get_string(database, &key).map_err(of_key)? {
                     Some(value) => Content::Text(text(&value)),
                     None => continue,
                 }

@@ -13,16 +13,24 @@
 //!    it between the two: then it is replaced.
 //! 3. A job that starts again without a checkpoint deletes the keys of its earlier runs by its first `MULTI`.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use super::claim::{Claim, Existing, keys_table, owned, strangers_refused};
-use super::keyed_sink::{KeyedSink, changes};
+use super::keyed_sink::{Changed, KeyedSink};
 use super::outbox::{Deliver, Encode, Failure, Messages, Name, append, messages};
 use super::resp_client::{Address, Client, Reply, scan, words};
 use super::row_sink::{Content, JobStore};
 use crate::catalog::Table;
 use crate::compile::Rows;
 use crate::error::{Error, Result};
+use crate::headroom::{LARGE, require};
+
+/// A `MULTI` is in memory as commands and as what is sent of them.
+const COPIES: usize = 2;
+
+/// In the server of the same process it is also what was received, the queue, the keys to be locked, which grow by
+/// doubling, and the records.
+const COPIES_HERE: usize = 8;
 
 /// The prefixes of temporary errors.
 const PASSING: [&str; 5] = ["LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN"];
@@ -30,43 +38,34 @@ const PASSING: [&str; 5] = ["LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN", "CLUSTE
 /// The newest row of each key that has changed.
 pub struct Newest {
     keyed: KeyedSink,
-    changed: BTreeMap<String, Option<Content>>,
-    bytes: usize,
+    changed: Changed,
 }
 
 impl Newest {
     /// For a table.
     pub fn of(table: &Table) -> Result<Newest> {
-        Ok(Newest { keyed: KeyedSink::of(table)?, changed: BTreeMap::new(), bytes: 0 })
+        Ok(Newest { keyed: KeyedSink::of(table)?, changed: Changed::default() })
     }
 }
 
 impl Encode for Newest {
     fn encode(&mut self, rows: &Rows<'_>, _: &mut Messages) -> Result<()> {
-        let Newest { keyed, changed, bytes } = self;
-        changes(keyed, rows, |key, kept| {
-            // Approximate; a key that changes again costs little more.
-            let new = key.len();
-            if changed.insert(key, kept).is_none() {
-                *bytes += new + 200;
-            }
-        });
+        self.changed.add(&self.keyed, rows);
         Ok(())
     }
 
     fn end(&mut self, messages: &mut Messages) {
-        for (key, kept) in std::mem::take(&mut self.changed) {
+        for (key, kept) in self.changed.take() {
             let kept = kept.map(|content| match content {
                 Content::Text(text) => format!("s{text}"),
                 Content::Hash(fields) => format!("h{}", serde_json::json!(fields)),
             });
             messages.push(Some(key.as_bytes()), kept.as_deref().map(str::as_bytes));
         }
-        self.bytes = 0;
     }
 
     fn kept(&self) -> usize {
-        self.bytes
+        self.changed.bytes()
     }
 }
 
@@ -272,6 +271,11 @@ impl Deliver for Server {
         }
         if self.existing == Existing::Refuse {
             self.check(chunks)?;
+        }
+        let bytes: usize = chunks.iter().map(Vec::len).sum();
+        if bytes >= LARGE {
+            require(bytes * if self.address.is_in_process() { COPIES_HERE } else { COPIES })
+                .map_err(Failure::Lasting)?;
         }
         let mut unit = vec![words(&["MULTI"])];
         for chunk in chunks {

@@ -6,6 +6,9 @@
 //! | `path` | the same for a Unix socket |
 //! | `mode` | `connect` (default): the input ends with the connection. `listen`: others connect, any number of them, and the input never ends |
 //!
+//! Peers of a listening socket are read in turn. Their unfinished records together are bounded, see
+//! [`UNFINISHED_BYTES_MAX`].
+//!
 //! Data from a socket cannot be read again: a crash loses the rows read since the last checkpoint.
 
 use std::io::{ErrorKind, Read, Write};
@@ -23,7 +26,7 @@ use super::records::{Place, Records};
 use super::resp_client::Address;
 use super::row_sink::{CommitParticipant, RowSink};
 use super::row_source::RowSource;
-use super::split::Splitter;
+use super::split::{RECORD_BYTES_MAX, Splitter};
 use crate::batch::Batch;
 use crate::catalog::Table;
 use crate::compile::{Output, Rows, Source};
@@ -31,6 +34,16 @@ use crate::error::{Error, Result};
 
 /// How long a peer that does not answer is retried.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The bytes of unfinished records of all connections of a listening socket. Beyond it the connection with the longest
+/// one is closed. Four of the longest records: one peer that never ends a record does not keep others from theirs.
+const UNFINISHED_BYTES_MAX: usize = 4 * RECORD_BYTES_MAX;
+
+/// The bytes that one turn takes from all connections, however few rows they give.
+const READ_BYTES: usize = 4 << 20;
+
+/// The buffers that a connection keeps between two records, if others may connect too.
+const SPARE_BYTES: usize = 1 << 16;
 
 /// The address of a socket.
 #[derive(Debug)]
@@ -198,6 +211,21 @@ impl Connection {
         Ok(())
     }
 
+    /// Bytes of a record that is not complete, and bytes that are not split yet.
+    fn unfinished(&self) -> usize {
+        self.bytes.len() - self.taken + self.splitter.unfinished()
+    }
+
+    /// Frees buffers that a long record needed.
+    fn shrink(&mut self) {
+        if self.taken == self.bytes.len() {
+            self.taken = 0;
+            self.bytes.clear();
+            self.bytes.shrink_to(SPARE_BYTES);
+        }
+        self.splitter.shrink(SPARE_BYTES);
+    }
+
     /// Splits the next record off; returns whether it is complete.
     fn next_record(&mut self) -> Result<bool> {
         let (taken, whole) = self.splitter.push(&self.bytes[self.taken..])?;
@@ -218,13 +246,17 @@ impl Connection {
         records: &mut Records,
         batch: &mut Batch,
         rows: usize,
+        left: &mut usize,
     ) -> Result<Option<Error>> {
         if let Err(error) = self.receive() {
             return Ok(Some(Error::connector(format!("cannot read from the socket of `{table}`: {error}"))));
         }
         let from = |records: u64| format!("the socket of `{table}`, record {records}");
-        while batch.rows() < rows {
-            match self.next_record() {
+        while batch.rows() < rows && *left > 0 {
+            let before = self.taken;
+            let whole = self.next_record();
+            *left = left.saturating_sub(self.taken - before);
+            match whole {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(error) => {
@@ -247,12 +279,30 @@ fn is_of_listener(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::NotConnected)
 }
 
+/// Closes the connections with the longest unfinished records until at most this many bytes are left.
+fn close_longest(table: &str, connections: &mut [Connection], most: usize) {
+    let mut all: usize = connections.iter().map(Connection::unfinished).sum();
+    while all > most {
+        let open = connections.iter_mut().filter(|connection| !connection.closed);
+        let Some(longest) = open.max_by_key(|connection| connection.unfinished()) else { return };
+        notice(&format!(
+            "a connection to `{table}` is closed: found {all} bytes of unfinished records of all connections, wanted at \
+             most {most}; this one has {}",
+            longest.unfinished()
+        ));
+        all -= longest.unfinished();
+        longest.closed = true;
+    }
+}
+
 /// A source.
 pub struct Lines {
     table: String,
     records: Records,
     listener: Option<Listener>,
     connections: Vec<Connection>,
+    /// The connection that is read first: the one at which the last turn stopped.
+    first: usize,
     /// Whether it was reported that no more connections are accepted.
     refusing: bool,
 }
@@ -277,13 +327,13 @@ impl Lines {
                 ));
             }
         };
-        Ok(Lines { table: table.name.clone(), records, listener, connections, refusing: false })
+        Ok(Lines { table: table.name.clone(), records, listener, connections, first: 0, refusing: false })
     }
 }
 
 impl RowSource for Lines {
     fn read_rows(&mut self, batch: &mut Batch, rows: usize) -> Result<bool> {
-        let Lines { table, records, listener, connections, refusing } = self;
+        let Lines { table, records, listener, connections, first, refusing } = self;
         let failed = |error| Error::connector(format!("cannot read from the socket of `{table}`: {error}"));
         if let Some(listener) = listener {
             loop {
@@ -304,11 +354,19 @@ impl RowSource for Lines {
                 }
             }
         }
-        for connection in connections.iter_mut() {
-            if batch.rows() >= rows {
+        let (mut left, count) = (READ_BYTES, connections.len());
+        let begin = if *first < count { *first } else { 0 };
+        for at in (begin..count).chain(0..begin) {
+            *first = at;
+            if batch.rows() >= rows || left == 0 {
                 break;
             }
-            let Some(error) = connection.read_rows(table, records, batch, rows)? else { continue };
+            let connection = &mut connections[at];
+            let error = connection.read_rows(table, records, batch, rows, &mut left)?;
+            if listener.is_some() {
+                connection.shrink();
+            }
+            let Some(error) = error else { continue };
             // Other peers are connected, or will be: an error of one peer ends only its own connection.
             if listener.is_none() {
                 return Err(error);
@@ -316,6 +374,9 @@ impl RowSource for Lines {
             notice(&format!("a connection to `{table}` is closed: {error}"));
             connection.closed = true;
             *refusing = false;
+        }
+        if listener.is_some() {
+            close_longest(table, connections, UNFINISHED_BYTES_MAX);
         }
         connections.retain(|connection| {
             let rest = connection.taken < connection.bytes.len() || !connection.splitter.is_between();
@@ -381,6 +442,39 @@ impl RowSink for Sender {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_longest_unfinished_record_is_closed_when_all_together_are_too_long() {
+        let (mut peers, mut connections) = (Vec::new(), Vec::new());
+        for bytes in [10, 3000, 200_000, 10] {
+            let (mut peer, stream) = UnixStream::pair().unwrap();
+            let mut connection = Connection::new(Stream::Unix(stream), Splitter::new(None, 1, true)).unwrap();
+            // All but the last record are unfinished, and the pair holds less than the long one.
+            let mut rest = "x".repeat(bytes);
+            rest.push_str(if peers.len() == 3 { "\n" } else { "" });
+            let sending = std::thread::spawn(move || {
+                peer.write_all(rest.as_bytes()).unwrap();
+                peer
+            });
+            while connection.unfinished() < bytes {
+                connection.receive().unwrap();
+                let whole = connection.next_record().unwrap();
+                if whole {
+                    break;
+                }
+            }
+            peers.push(sending.join().unwrap());
+            connection.shrink();
+            connections.push(connection);
+        }
+        let unfinished: Vec<usize> = connections.iter().map(Connection::unfinished).collect();
+        assert_eq!(unfinished, [10, 3000, 200_000, 0]);
+        close_longest("t", &mut connections, 203_010);
+        assert!(connections.iter().all(|connection| !connection.closed));
+        close_longest("t", &mut connections, 203_009);
+        let closed: Vec<bool> = connections.iter().map(|connection| connection.closed).collect();
+        assert_eq!(closed, [false, false, true, false]);
+    }
 
     /// A peer that closes before it has read all sent data resets the connection.
     #[test]

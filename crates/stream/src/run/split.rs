@@ -3,6 +3,7 @@
 
 use super::csv;
 use crate::error::{Error, Result};
+use crate::headroom;
 
 /// The longest record, the same limit as for messages and values elsewhere. A longer one has an unclosed quote, or is
 /// not text at all.
@@ -42,10 +43,10 @@ impl Splitter {
             } else {
                 self.mark = None;
                 // It was not a mark; no record ends within it.
-                self.read(&MARK[..seen]);
+                self.read(&MARK[..seen])?;
             }
         }
-        let (read, whole) = self.read(&input[taken..]);
+        let (read, whole) = self.read(&input[taken..])?;
         if self.raw.len() > RECORD_BYTES_MAX {
             return Err(Error::connector(format!("a record of more than {RECORD_BYTES_MAX} bytes"))
                 .hint("an unclosed quote includes all text after it"));
@@ -54,29 +55,32 @@ impl Splitter {
         Ok((taken + read, whole))
     }
 
-    fn read(&mut self, input: &[u8]) -> (usize, bool) {
+    fn read(&mut self, input: &[u8]) -> Result<(usize, bool)> {
         if let Some(csv) = &mut self.csv {
             return csv.push(input, &mut self.raw, &mut self.lines);
         }
         let mut taken = 0;
         while let Some(end) = memchr::memchr(b'\n', &input[taken..]) {
+            headroom::reserve(&mut self.raw, end)?;
             self.raw.extend_from_slice(&input[taken..taken + end]);
             taken += end + 1;
             if !self.raw.trim_ascii().is_empty() {
-                return (taken, true);
+                return Ok((taken, true));
             }
             self.raw.clear();
             self.lines += 1;
         }
+        headroom::reserve(&mut self.raw, input.len() - taken)?;
         self.raw.extend_from_slice(&input[taken..]);
-        (input.len(), false)
+        Ok((input.len(), false))
     }
 
     /// The input has ended; returns whether that completes a record.
     pub fn finish(&mut self) -> bool {
         self.forget();
         if let Some(seen) = self.mark.take() {
-            self.read(&MARK[..seen]);
+            // At most three bytes.
+            let _ = self.read(&MARK[..seen]);
         }
         self.whole = match &mut self.csv {
             Some(csv) => csv.finish(),
@@ -116,6 +120,22 @@ impl Splitter {
             // The record's own line end, and those within it.
             self.lines += 1 + memchr::memchr_iter(b'\n', &self.raw).count() as u64;
             self.raw.clear();
+        }
+    }
+
+    /// Bytes read of a record that is not complete.
+    pub fn unfinished(&self) -> usize {
+        if self.whole { 0 } else { self.raw.len() }
+    }
+
+    /// Between two records, frees buffers of more than this many bytes. The last record is forgotten.
+    pub fn shrink(&mut self, most: usize) {
+        if self.is_between() {
+            self.forget();
+            self.raw.shrink_to(most);
+            if let Some(csv) = &mut self.csv {
+                csv.shrink(most);
+            }
         }
     }
 

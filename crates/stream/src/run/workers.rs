@@ -26,6 +26,7 @@ use crate::batch::Batch;
 use crate::catalog::Table;
 use crate::compile::{Held, Output, Program, Routed, Threads};
 use crate::error::{Error, Result};
+use crate::headroom::{caught, watch};
 use crate::plan::Node;
 use crate::state::{MemoryLimit, Numbers};
 
@@ -366,13 +367,16 @@ impl Workers {
         for seen in &self.common.seen {
             let seen = lock(seen);
             watermark = watermark.min(seen.watermark);
-            if all.is_empty() {
-                all.clone_from(&seen.held);
-                continue;
-            }
-            for (sum, held) in all.iter_mut().zip(&seen.held) {
-                sum.bytes += held.bytes;
-                sum.late += held.late;
+            for (at, held) in seen.held.iter().enumerate() {
+                match all.get_mut(at) {
+                    Some(sum) => {
+                        sum.bytes += held.bytes;
+                        sum.late += held.late;
+                        sum.timeless += held.timeless;
+                    }
+                    // A thread without rows without a time has no entry for them, which is the last one.
+                    None => all.push(held.clone()),
+                }
             }
         }
         (watermark, all)
@@ -420,7 +424,8 @@ impl Recruit {
     fn run(self) {
         let say = self.say.clone();
         let _last = Last(say.clone());
-        if let Err(error) = self.join().and_then(Member::work) {
+        // Not only this thread: an unwinding one may hold a lock on the way of the others.
+        if let Err(error) = caught(|| self.join().and_then(Member::work)) {
             // The receiver may be dropped.
             let _ = say.send(Message::Failed(error));
         }
@@ -612,6 +617,7 @@ impl Member {
     fn take(&mut self, item: &Item) -> Result<()> {
         match item {
             Item::Turn(turn) => {
+                watch()?;
                 for (number, lookup) in self.lookups.iter_mut().enumerate() {
                     if lookup.is_due() {
                         let rows = lookup.rows()?;

@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use duramen::Scratch;
 
+use crate::headroom::{LARGE, give_up, refused, require};
+
 /// Smaller vectors stay on the heap: a file for each would cost more than it frees.
 const MAPPED_LEAST: usize = 64 << 10;
 
@@ -80,7 +82,7 @@ impl MemoryLimit {
     /// Memory on huge pages, if this many bytes are worth it and there is room for them.
     fn huge(&self, bytes: usize) -> Option<Scratch> {
         let whole = bytes.next_multiple_of(Scratch::HUGE_PAGE);
-        if bytes < HUGE_LEAST || !self.grant(whole, false) {
+        if bytes < HUGE_LEAST || require(whole).is_err() || !self.grant(whole, false) {
             return None;
         }
         let scratch = Scratch::in_memory(whole).ok();
@@ -95,6 +97,22 @@ impl MemoryLimit {
             bounds.mapped.fetch_sub(scratch.bytes().len(), Ordering::Relaxed);
         }
     }
+}
+
+/// Whether the process has this much memory for state.
+fn has_room(bytes: usize) -> bool {
+    bytes < LARGE || require(bytes).is_ok()
+}
+
+/// A vector on the heap with capacity for exactly `count` elements, so that the bytes counted are the bytes allocated.
+fn allocate<T>(count: usize) -> Option<Vec<T>> {
+    let mut vector = Vec::new();
+    (has_room(count * size_of::<T>()) && vector.try_reserve_exact(count).is_ok()).then_some(vector)
+}
+
+fn zeros<T: Piece>(mut vector: Vec<T>, count: usize) -> Vec<T> {
+    vector.resize(count, T::default());
+    vector
 }
 
 /// An element type: any bits are a value, and zeros are the default.
@@ -201,15 +219,18 @@ impl<T: Piece> Vector<T> {
         if let Some(scratch) = memory_limit.huge(bytes) {
             return Vector { memory_limit: memory_limit.clone(), held: Held::Huge(scratch, count) };
         }
-        let heap = memory_limit.grant(bytes, bytes < MAPPED_LEAST);
-        let held = match if heap { None } else { memory_limit.map(bytes) } {
+        if memory_limit.grant(bytes, bytes < MAPPED_LEAST) {
+            if let Some(vector) = allocate(count) {
+                return Vector { memory_limit: memory_limit.clone(), held: Held::Heap(zeros(vector, count)) };
+            }
+            memory_limit.give_back(bytes);
+        }
+        let held = match memory_limit.map(bytes) {
             Some(scratch) => Held::Mapped(scratch, count),
             None => {
-                if !heap {
-                    memory_limit.grant(bytes, true);
-                }
-                // Allocates exactly `count` elements, so that the bytes counted are the bytes allocated.
-                Held::Heap(vec![T::default(); count])
+                let vector = allocate(count).unwrap_or_else(|| give_up(refused(bytes)));
+                memory_limit.grant(bytes, true);
+                Held::Heap(zeros(vector, count))
             }
         };
         Vector { memory_limit: memory_limit.clone(), held }
@@ -236,15 +257,18 @@ impl<T: Piece> Vector<T> {
             && let Held::Heap(vector) = &mut self.held
             && self.memory_limit.grant((wanted - had) * size_of::<T>(), bytes < MAPPED_LEAST)
         {
-            vector.reserve_exact(wanted - len);
-            return;
+            if has_room(bytes) && vector.try_reserve_exact(wanted - len).is_ok() {
+                return;
+            }
+            self.memory_limit.give_back((wanted - had) * size_of::<T>());
         }
         if longer.is_none() {
             longer = self.memory_limit.map(bytes).map(|scratch| Held::Mapped(scratch, 0));
         }
         let mut longer = longer.unwrap_or_else(|| {
+            let vector = allocate(wanted).unwrap_or_else(|| give_up(refused(bytes)));
             self.memory_limit.grant(bytes, true);
-            Held::Heap(Vec::with_capacity(wanted))
+            Held::Heap(vector)
         });
         match &mut longer {
             Held::Heap(vector) => vector.extend_from_slice(self),
@@ -265,7 +289,7 @@ impl<T: Piece> Vector<T> {
         let Held::Huge(scratch, _) = &mut self.held else { return false };
         let wanted = ((len + more).max(had * 2) * size_of::<T>()).next_multiple_of(Scratch::HUGE_PAGE);
         let added = wanted - scratch.bytes().len();
-        if !self.memory_limit.grant(added, false) {
+        if require(added).is_err() || !self.memory_limit.grant(added, false) {
             return false;
         }
         let grown = scratch.grow(wanted);

@@ -424,6 +424,9 @@ impl Partition {
     }
 }
 
+/// The bytes of the messages of one batch.
+const READ_BYTES: usize = 4 << 20;
+
 impl RowSource for Log {
     fn read_rows(&mut self, batch: &mut Batch, rows: usize) -> Result<bool> {
         if !self.connect()? {
@@ -436,7 +439,8 @@ impl RowSource for Log {
         for partition in open.partitions.values_mut().filter(|partition| !partition.ended) {
             partition.look(broker, outage)?;
         }
-        while batch.rows() < rows {
+        let mut left = READ_BYTES;
+        while batch.rows() < rows && left > 0 {
             let (mut first, mut waits, mut more) = (None, false, false);
             for (id, partition) in &mut open.partitions {
                 if partition.ended {
@@ -471,6 +475,7 @@ impl RowSource for Log {
                 reached.next = message.offset() + 1;
             }
             let value = message.payload();
+            left = left.saturating_sub(value.map_or(0, <[u8]>::len));
             let read = match (value, &mut *key) {
                 (None, _) => Err(Error::connector("found a message without a value")),
                 (Some(value), None) => records.read(value),
