@@ -53,7 +53,7 @@ const fn connector(
 pub(crate) const CONNECTORS: &[Connector] = &[
     connector("blackhole", false, Some(SinkKind::Retract), false, false),
     connector("datagen", true, None, false, false),
-    connector("duramen", true, Some(SinkKind::Upsert), true, false),
+    connector("duramen", false, Some(SinkKind::Upsert), true, false),
     connector("filesystem", true, Some(SinkKind::Append), false, true),
     connector("kafka", true, Some(SinkKind::Append), false, true),
     connector("nexmark", true, None, false, false),

@@ -13,6 +13,8 @@ use crate::sql::Name;
 pub enum Kind {
     /// Any text.
     Text,
+    /// A text that is not empty.
+    Name,
     /// A whole number.
     Number,
     /// `true` or `false`.
@@ -28,6 +30,7 @@ impl Kind {
     fn takes(self, text: &str) -> bool {
         match self {
             Kind::Text => true,
+            Kind::Name => !text.is_empty(),
             Kind::Number => text.trim().parse::<i128>().is_ok(),
             Kind::Flag => matches!(text, "true" | "false"),
             Kind::Time => duration(text).is_some(),
@@ -39,6 +42,7 @@ impl Kind {
     fn wanted(self) -> String {
         match self {
             Kind::Text => "a text".to_owned(),
+            Kind::Name => "a text that is not empty".to_owned(),
             Kind::Number => "a whole number".to_owned(),
             Kind::Flag => "'true' or 'false'".to_owned(),
             Kind::Time => "a time such as '500 ms' or '10 s'".to_owned(),
@@ -52,7 +56,7 @@ impl Kind {
     #[cfg(test)]
     pub(crate) fn documented(self) -> String {
         match self {
-            Kind::Text => "text".to_owned(),
+            Kind::Text | Kind::Name => "text".to_owned(),
             Kind::Number => "number".to_owned(),
             Kind::Flag => "`true`, `false`".to_owned(),
             Kind::Time => "time".to_owned(),
@@ -108,7 +112,7 @@ impl Declared {
     }
 }
 
-use Kind::{Choice, Flag, Number, Text, Time};
+use Kind::{Choice, Flag, Name as Filled, Number, Text, Time};
 
 const IDLE: Declared = option(
     "scan.watermark.idle-timeout",
@@ -118,11 +122,11 @@ const IDLE: Declared = option(
 );
 const DEAD_LETTER: Declared = option(
     "dead-letter",
-    Text,
+    Filled,
     "(none)",
     "where unreadable records are written, each as a JSON object with its error",
 );
-const HOSTNAME: Declared = option("hostname", Text, "127.0.0.1", "the server");
+const HOSTNAME: Declared = option("hostname", Filled, "127.0.0.1", "the server");
 const SERVER_PORT: Declared = option("port", Number, "6379", "its port");
 const PASSWORD: Declared = option("password", Text, "(none)", "its password");
 const DATABASE: Declared = option("database", Number, "0", "the number of the database");
@@ -141,8 +145,8 @@ const VALUE: Declared = option(
     "hash",
     "a hash with one field per column that is not NULL, or the row as a JSON string",
 );
-const TOPIC: Declared = option("topic", Text, REQUIRED, "the topic");
-const SERVERS: Declared = option("properties.bootstrap.servers", Text, REQUIRED, "its brokers");
+const TOPIC: Declared = option("topic", Filled, REQUIRED, "the topic");
+const SERVERS: Declared = option("properties.bootstrap.servers", Filled, REQUIRED, "its brokers");
 const PROPERTIES: Declared = option(
     "properties.*",
     Text,
@@ -207,7 +211,7 @@ pub(crate) const CONNECTORS: &[Declaration] = &[
   'source.monitor-interval' = '1 s')", options: &[
             option(
                 "path",
-                Text,
+                Filled,
                 REQUIRED,
                 "a file, or a directory whose files are read in order of their names",
             ),
@@ -298,7 +302,7 @@ pub(crate) const CONNECTORS: &[Declaration] = &[
             SERVER_PORT,
             PASSWORD,
             DATABASE,
-            option("stream", Text, "(the table's name)", "the key of the stream"),
+            option("stream", Filled, "(the table's name)", "the key of the stream"),
             option("from", Text, "0", "the id after which reading begins; `$` reads only new entries"),
             option("csv.ignore-parse-errors", Flag, "false", "skip and count entries that cannot be read"),
             option("json.ignore-parse-errors", Flag, "false", "the same"),
@@ -309,9 +313,9 @@ pub(crate) const CONNECTORS: &[Declaration] = &[
   'mode' = 'listen',
   'port' = '9000',
   'format' = 'json')", options: &[
-            option("hostname", Text, "127.0.0.1", "where to connect, or to listen"),
+            option("hostname", Filled, "127.0.0.1", "where to connect, or to listen"),
             option("port", Number, "(none)", "the port of TCP; or else `path`"),
-            option("path", Text, "(none)", "a Unix socket"),
+            option("path", Filled, "(none)", "a Unix socket"),
             option(
                 "mode",
                 Choice(&["connect", "listen"]),

@@ -351,7 +351,7 @@ impl Operator {
                     end: 0,
                 });
                 add(group, aggregates, row, input);
-                let now = results(group, aggregates, input);
+                let now = results(group, aggregates, input)?;
                 match group.given.replace(now.clone()) {
                     None => out.push((RowKind::Insert, now)),
                     Some(before) if before == now => {}
@@ -496,7 +496,7 @@ impl Operator {
                     let accumulators = vec![Accumulator::default(); aggregates.len()];
                     let mut group = Group { key: key.0, accumulators, given: None, start, end };
                     rows.iter().for_each(|row| add(&mut group, aggregates, row, input));
-                    give(with_window(&results(&group, aggregates, input), start, end));
+                    give(with_window(&results(&group, aggregates, input)?, start, end));
                 }
                 // Groups are in the order of their windows' ends.
                 while let Some((place, group)) = self.state.groups.pop_first() {
@@ -504,7 +504,7 @@ impl Operator {
                         self.state.groups.insert(place, group);
                         break;
                     }
-                    give(with_window(&results(&group, aggregates, input), group.start, group.end));
+                    give(with_window(&results(&group, aggregates, input)?, group.start, group.end));
                 }
             }
             NodeOp::Join { kind: JoinKind::Window { left, right, .. }, residual, .. } => {
@@ -567,11 +567,11 @@ fn add(group: &mut Group, aggregates: &[Aggregate], row: &[Value], input: &Node)
     }
 }
 
-fn results(group: &Group, aggregates: &[Aggregate], input: &Node) -> Row {
+fn results(group: &Group, aggregates: &[Aggregate], input: &Node) -> Result<Row> {
     let results = group.accumulators.iter().zip(aggregates);
     let results =
         results.map(|(accumulator, aggregate)| accumulator.result(aggregate, argument(input, aggregate)));
-    group.key.iter().cloned().chain(results).collect()
+    group.key.iter().cloned().map(Ok).chain(results).collect()
 }
 
 /// The first rows, with their numbers if `number` is true.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use super::bounded;
 use crate::error::{Error, Result};
 use crate::types::{DataType, OrderedValue, PRECISION_MAX, Type, Value, cast, decimal};
 
@@ -237,8 +238,11 @@ impl Accumulator {
     }
 
     /// The result over the rows added.
-    pub fn result(&self, call: &Aggregate, argument: Option<&Type>) -> Value {
-        match call.kind {
+    ///
+    /// # Errors
+    /// The text of LISTAGG would be too long.
+    pub fn result(&self, call: &Aggregate, argument: Option<&Type>) -> Result<Value> {
+        Ok(match call.kind {
             AggregateKind::Count | AggregateKind::ApproxCountDistinct => Value::Int(self.count),
             AggregateKind::Sum => match &self.value {
                 Value::Decimal(sum) if !decimal::fits(*sum, PRECISION_MAX) => Value::Null,
@@ -263,18 +267,50 @@ impl Accumulator {
             AggregateKind::ListAgg if self.list.is_empty() => Value::Null,
             AggregateKind::ListAgg => {
                 let texts: Vec<&str> = self.list.iter().filter_map(Value::as_str).collect();
-                Value::string(texts.join(call.separator.as_deref().unwrap_or(",")))
+                let separator = call.separator.as_deref().unwrap_or(",");
+                let between = separator.len().saturating_mul(texts.len() - 1);
+                bounded(texts.iter().map(|text| text.len()).fold(between, usize::saturating_add), "LISTAGG")?;
+                Value::string(texts.join(separator))
             }
             AggregateKind::Min
             | AggregateKind::Max
             | AggregateKind::FirstValue
             | AggregateKind::LastValue => self.value.clone(),
-        }
+        })
     }
 }
 
 impl fmt::Display for AggregateKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_of_listagg_is_refused_above_its_bound_and_not_below_it() {
+        let text = Value::string("x".repeat(1 << 20));
+        let call = Aggregate {
+            kind: AggregateKind::ListAgg,
+            argument: Some(0),
+            distinct: false,
+            filter: None,
+            separator: Some(String::new()),
+            ty: Type { data: DataType::STRING, nullable: true },
+        };
+        let mut accumulator = Accumulator::default();
+        for _ in 0..64 {
+            accumulator.add(&call, std::slice::from_ref(&text), None);
+        }
+        let whole = accumulator.result(&call, None).unwrap();
+        assert_eq!(whole.as_str().map(str::len), Some(64 << 20));
+        let separated = Aggregate { separator: Some(",".to_owned()), ..call.clone() };
+        let refused = accumulator.result(&separated, None).unwrap_err().to_string();
+        assert_eq!(refused, "LISTAGG would make a text of 67108927 bytes; at most 67108864 are allowed");
+        accumulator.add(&call, &[Value::string("x")], None);
+        assert!(accumulator.result(&call, None).is_err());
     }
 }

@@ -42,13 +42,15 @@ pub struct OneFile {
 impl OneFile {
     /// For the table of this name.
     pub fn open(path: &Path, writing: Writing, table: &str, existing: Existing) -> Result<OneFile> {
-        let path = resolved(path);
+        // The target of a link to a pipe, as /dev/stdout may be one, has no path.
+        let is_other = path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir());
+        let path = if is_other { path.to_owned() } else { resolved(path) };
         let length = length(&path);
         if existing == Existing::Refuse && length > 0 {
             return Err(refused(table, &path, length));
         }
         let before = (existing != Existing::Overwrite).then_some(length);
-        let opened = if path.symlink_metadata().is_ok_and(|found| !found.is_file()) {
+        let opened = if is_other || path.symlink_metadata().is_ok_and(|found| !found.is_file()) {
             OpenOptions::new().write(true).open(&path).map(|file| (file, None))
         } else {
             beside(&path).map(|(file, beside)| (file, Some(beside)))

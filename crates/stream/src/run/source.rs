@@ -140,6 +140,17 @@ impl Files {
     /// Finds files with bytes that were not read yet.
     fn look(&mut self) -> Result<()> {
         self.looked = Instant::now();
+        // Before it is opened, which waits for a writer of a pipe.
+        if let Ok(found) = self.path.metadata()
+            && !found.is_file()
+            && !found.is_dir()
+        {
+            return Err(Error::invalid(
+                format!("{:?} of `{}`, a pipe, socket or device", self.path, self.table),
+                "a file or a directory, which can be read from any position",
+            )
+            .hint("the connector 'socket' reads rows that come once"));
+        }
         if self.path.is_dir() { self.look_in_directory() } else { self.look_at_file() }
     }
 

@@ -562,3 +562,70 @@ fn an_idle_table_does_not_delay_the_watermark_of_others() {
         }
     }
 }
+
+#[test]
+fn a_key_of_another_type_is_named_when_it_is_looked_up() {
+    let Some(server) = Server::start() else {
+        eprintln!("there is no redis-server in PATH: not tested");
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("in.csv"), "1\n").unwrap();
+    assert_eq!(server.ask("HSET names:1 name one"), ":1");
+    assert_eq!(server.ask("RPUSH names:2 two"), ":1");
+    let script = format!(
+        "CREATE TABLE i (id BIGINT, p AS PROCTIME()) WITH ('connector' = 'filesystem', 'path' = 'in.csv', 'format' = 'csv');
+         CREATE TABLE names (id BIGINT, name STRING, PRIMARY KEY (id) NOT ENFORCED)
+           WITH ('connector' = 'redis', 'port' = '{}');
+         CREATE TABLE o (name STRING) WITH ('connector' = 'filesystem', 'path' = 'out.csv', 'format' = 'csv');
+         INSERT INTO o SELECT n.name FROM i JOIN names FOR SYSTEM_TIME AS OF i.p AS n ON i.id = n.id",
+        server.port
+    );
+    let error = run(&script, directory.path(), false).unwrap_err().to_string();
+    assert!(error.contains("cannot look up `names`: WRONGTYPE"), "{error}");
+    assert!(error.contains("in reply to HGETALL names:2"), "{error}");
+    assert_eq!(server.ask("DEL names:2"), ":1");
+    run(&script, directory.path(), false).unwrap();
+    assert_eq!(read(&directory.path().join("out.csv")), "one\n");
+}
+
+/// A stream only grows: entries of others stay before its own, whatever is said about existing keys.
+#[test]
+fn a_sink_adds_to_a_stream_that_exists_and_keeps_its_entries() {
+    let Some(server) = Server::start() else {
+        eprintln!("there is no redis-server in PATH: not tested");
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("in.csv"), "1\n2\n").unwrap();
+    let script = format!(
+        "CREATE TABLE i (k BIGINT) WITH ('connector' = 'filesystem', 'path' = 'in.csv', 'format' = 'csv');
+         CREATE TABLE o (k BIGINT) WITH ('connector' = 'redis-stream', 'stream' = 'orders', 'port' = '{}');
+         INSERT INTO o SELECT k FROM i",
+        server.port
+    );
+    assert!(server.ask("XADD orders 1-1 k 7").contains("1-1"));
+    let runs = [Existing::Refuse, Existing::Overwrite, Existing::Adopt];
+    for (number, existing) in runs.into_iter().enumerate() {
+        let keep = Keep { name: format!("job{number}"), ..keep(directory.path()) };
+        let Some(Outcome::Job(job)) = Session::default().run(&script).unwrap().pop() else { panic!() };
+        let own = &mut |_: &_, _: &_| Ok(None);
+        let start = Start { directory: directory.path(), existing, ..Start::here(Some(&keep), Some(1), own) };
+        Running::start_on(&job.optimised, start).unwrap().run(&AtomicBool::new(false), |_| ()).unwrap();
+        assert_eq!(server.ask("XLEN orders"), format!(":{}", 1 + 2 * (number + 1)), "{existing:?}");
+    }
+    assert!(server.ask("XRANGE orders 1-1 1-1").starts_with("*1"));
+    // A key of another type is not replaced either.
+    assert_eq!(server.ask("SET text x"), "+OK");
+    for existing in [Existing::Refuse, Existing::Overwrite, Existing::Adopt] {
+        let script = script.replace("'orders'", "'text'");
+        let keep = Keep { name: format!("text-{existing:?}"), ..keep(directory.path()) };
+        let Some(Outcome::Job(job)) = Session::default().run(&script).unwrap().pop() else { panic!() };
+        let own = &mut |_: &_, _: &_| Ok(None);
+        let start = Start { directory: directory.path(), existing, ..Start::here(Some(&keep), Some(1), own) };
+        let mut running = Running::start_on(&job.optimised, start).unwrap();
+        let error = running.run(&AtomicBool::new(false), |_| ()).unwrap_err().to_string();
+        assert!(error.contains("cannot write `o`: WRONGTYPE") && error.contains("XADD text"), "{error}");
+        assert_eq!(server.ask("GET text"), "x");
+    }
+}

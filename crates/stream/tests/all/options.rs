@@ -60,6 +60,19 @@ fn an_option_value_of_the_wrong_kind_is_refused() {
             "'connector' = 'filesystem', 'path' = 'x', 'format' = 'csv', 'source.monitor-interval' = 'soon'",
             "wanted a time such as '500 ms' or '10 s'",
         ),
+        (
+            "'connector' = 'filesystem', 'path' = '', 'format' = 'csv'",
+            "'path' = '', wanted a text that is not empty",
+        ),
+        (
+            "'connector' = 'filesystem', 'path' = 'x', 'format' = 'csv', 'dead-letter' = ''",
+            "'dead-letter' = '', wanted a text that is not empty",
+        ),
+        (
+            "'connector' = 'socket', 'path' = '', 'format' = 'csv'",
+            "'path' = '', wanted a text that is not empty",
+        ),
+        ("'connector' = 'redis-stream', 'stream' = ''", "'stream' = '', wanted a text that is not empty"),
         ("'connector' = 'socket', 'format' = 'csv', 'mode' = 'wait'", "wanted 'connect' or 'listen'"),
         (
             "'connector' = 'kafka', 'value.format' = 'json', 'value.json.timestamp-format.standard' = 'ISO'",
@@ -115,4 +128,18 @@ fn partitioned_by_is_refused_with_its_position() {
         "CREATE TABLE o (a INT)\nPARTITIONED BY (a) WITH ('connector' = 'filesystem', 'path' = 'o', 'format' = 'csv')",
     );
     assert!(error.starts_with("line 2, column 1: not supported yet: PARTITIONED BY; "), "{error}");
+}
+
+/// Its rows have no order, and no position from which they could be read again.
+#[test]
+fn keys_are_looked_up_and_not_read_as_a_stream() {
+    let script = "CREATE TABLE k (a INT, PRIMARY KEY (a) NOT ENFORCED) WITH ('connector' = 'duramen');
+        CREATE TABLE o (a INT) WITH ('connector' = 'print');
+        INSERT INTO o SELECT a FROM k";
+    for connector in ["duramen", "redis"] {
+        let error = refused(&script.replace("duramen", connector));
+        assert!(error.starts_with("line 3, column 37: "), "{error}");
+        assert!(error.contains("wanted a table that can be read as a stream"), "{error}");
+        assert!(error.contains("FOR SYSTEM_TIME AS OF"), "{error}");
+    }
 }

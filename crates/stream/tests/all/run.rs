@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use duramen_stream::run::{Progress, Running};
+use duramen_stream::run::{Existing, Progress, Running, Start};
 use duramen_stream::{Error, ErrorKind, Outcome, Session};
 
 fn run(script: &str, directory: &Path) -> Result<Progress, Error> {
@@ -189,4 +189,44 @@ fn a_row_of_a_view_is_deleted_only_when_it_fails_the_condition() {
     // Far more than a buffer has room for: no pair is taken apart.
     assert_eq!(run(""), (3000 - 7, 0));
     assert_eq!(run("HAVING SUM(v) < 101"), (7 * 99, 7));
+}
+
+#[test]
+fn a_pipe_is_refused_before_anything_waits_for_its_writer() {
+    let directory = tempfile::tempdir().unwrap();
+    let made = std::process::Command::new("mkfifo").arg(directory.path().join("in.csv")).status().unwrap();
+    assert!(made.success());
+    let (source, sink) = ("'path' = 'in.csv', 'format' = 'csv'", "'path' = 'out.csv', 'format' = 'csv'");
+    for source in [source.to_owned(), format!("{source}, 'source.monitor-interval' = '1 ms'")] {
+        let error = run(&script(&source, sink), directory.path()).unwrap_err().to_string();
+        assert!(error.contains("in.csv\" of `o`, a pipe, socket or device, wanted a file"), "{error}");
+        assert!(error.contains("the connector 'socket'"), "{error}");
+    }
+}
+
+/// Rows without an event time are in no window. Whatever thread has them, the job reports them.
+#[test]
+fn rows_with_null_as_event_time_are_counted_on_one_thread_and_on_several() {
+    let directory = tempfile::tempdir().unwrap();
+    let row = |id: i64| match id % 4 {
+        1 => format!("{id},,1.00,\n"),
+        _ => format!("{id},2020-01-01 00:00:01,1.00,\n"),
+    };
+    std::fs::write(directory.path().join("in.csv"), (0..400).map(row).collect::<String>()).unwrap();
+    let script = script("'path' = 'in.csv', 'format' = 'csv'", "'path' = 'out.csv', 'format' = 'csv'");
+    for threads in [1, 2, 5] {
+        let Some(Outcome::Job(job)) = Session::default().run(&script).unwrap().pop() else { panic!() };
+        let own = &mut |_: &_, _: &_| Ok(None);
+        let start = Start {
+            directory: directory.path(),
+            existing: Existing::Overwrite,
+            ..Start::here(None, Some(threads), own)
+        };
+        let mut running = Running::start_on(&job.optimised, start).unwrap();
+        assert_eq!(running.threads(), threads);
+        let progress = running.run(&AtomicBool::new(false), |_| ()).unwrap();
+        let timeless: u64 = progress.held.iter().map(|held| held.timeless).sum();
+        assert_eq!((progress.records, timeless), (400, 100), "{threads} threads");
+        assert_eq!(sorted(&directory.path().join("out.csv")).len(), 300);
+    }
 }

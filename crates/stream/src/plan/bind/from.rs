@@ -359,10 +359,17 @@ impl Binder<'_> {
 /// All columns of a table, including computed ones.
 pub(super) fn scan(table: &Arc<Table>) -> Result<Arc<Node>> {
     if !table.connector.source {
-        return Err(Error::invalid(
+        let error = Error::invalid(
             format!("table `{}` of connector '{}'", table.name, table.connector.name),
             "a table that can be read as a stream",
-        ));
+        );
+        return Err(if table.connector.lookup {
+            error.hint(
+                "its rows can be joined by their keys: JOIN ... FOR SYSTEM_TIME AS OF a processing time",
+            )
+        } else {
+            error
+        });
     }
     let columns = table.columns.iter().enumerate().map(|(index, column)| {
         let field = Field { name: column.name.clone(), ty: column.ty.clone(), time: column.time };
