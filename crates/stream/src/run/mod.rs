@@ -1,5 +1,6 @@
 //! Runs a compiled job: batches go from sources through compiled code to sinks, until the input ends or the caller
-//! stops it. A job with a store makes checkpoints in it, and resumes from the last one.
+//! stops it. A job with a store makes checkpoints in it, and resumes from the last one. One file because start, turns
+//! and checkpoints are steps of one [`Running`].
 
 mod checkpoint;
 mod claim;

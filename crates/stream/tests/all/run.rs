@@ -1,5 +1,7 @@
 //! Jobs from files to files.
 
+use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
@@ -229,4 +231,18 @@ fn rows_with_null_as_event_time_are_counted_on_one_thread_and_on_several() {
         assert_eq!((progress.records, timeless), (400, 100), "{threads} threads");
         assert_eq!(sorted(&directory.path().join("out.csv")).len(), 300);
     }
+}
+
+/// The target of such a link, as `/dev/stdout` may be one, is the name of no file.
+#[test]
+fn rows_go_to_a_pipe_behind_a_link() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("in.csv"), ORDERS).unwrap();
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let sink = format!("'path' = '/proc/self/fd/{}', 'format' = 'csv'", writer.as_raw_fd());
+    run(&script("'path' = 'in.csv', 'format' = 'csv'", &sink), directory.path()).unwrap();
+    drop(writer);
+    let mut text = String::new();
+    reader.read_to_string(&mut text).unwrap();
+    assert_eq!(text.lines().count(), 3, "{text}");
 }
