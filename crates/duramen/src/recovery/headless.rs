@@ -170,7 +170,7 @@ pub(crate) fn superblock_of<M: Medium>(
     let note = format!(
         "both superblocks are lost; derived from {count} block headers: extents of {extent_bytes} bytes, {extents} of \
          them, last opened as number \
-         {incarnation}; it is not known which epochs were committed, so every whole record counts, even of writes that were not acknowledged of"
+         {incarnation}; it is not known which epochs were committed, so every whole record counts, even of writes that were not acknowledged"
     );
     Some((superblock, note))
 }
