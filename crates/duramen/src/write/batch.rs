@@ -6,6 +6,9 @@ use crate::read::value::{Meta, Stamp};
 use crate::sync::Arc;
 use std::ops::Range;
 
+// A batch that is filled again keeps this much memory for keys and values.
+const BYTES_KEEP: usize = 1 << 20;
+
 /// The table of a key.
 #[derive(Clone, Default)]
 pub(crate) enum In {
@@ -151,6 +154,7 @@ impl Batch {
     pub fn clear(&mut self) {
         self.writes.clear();
         self.bytes.clear();
+        self.bytes.shrink_to(BYTES_KEEP);
         self.tables.clear();
         self.expects.clear();
     }
