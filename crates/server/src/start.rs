@@ -296,6 +296,10 @@ impl Started {
         log::notice(format_args!("Duramen {} starts", env!("CARGO_PKG_VERSION")));
         log::notice(format_args!("medium: {}", store.describe()));
         log::notice(format_args!("durability: {}", value::durability_text(config.durability)));
+        if config.maxmemory > 0 {
+            let policy = config.policy().name();
+            log::notice(format_args!("limit: maxmemory {} bytes, {policy}", config.maxmemory));
+        }
         log::notice(opened_text(store.recovery(), store.stats().keys));
         for what in &store.recovery().repaired {
             log::warning(format_args!(
