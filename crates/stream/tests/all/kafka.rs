@@ -645,5 +645,5 @@ fn a_topic_is_read_from_the_startup_offset_and_a_second_job_of_one_name_fences_t
     });
     // A marker of another run is not taken for this one's.
     let error = run_until(&follow, first.path(), 50, |_| false).unwrap_err().to_string();
-    assert!(error.contains("is not known") && error.contains("--from-start"), "{error}");
+    assert!(error.contains("cannot tell whether delivery") && error.contains("--from-start"), "{error}");
 }
