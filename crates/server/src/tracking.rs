@@ -333,8 +333,16 @@ impl Tracking {
         for entry in taken {
             let mut shard = self.shard(entry.hash);
             match shard.find_mut(entry.hash, |it| it.key == entry.key) {
-                // It was read again: that read knows the newest expiry times.
-                Some(remembered) => entry.clients().for_each(|client| remembered.add(client)),
+                // It was read again. That read knows the newest expiry time of its database, and no other.
+                Some(remembered) => {
+                    entry.clients().for_each(|client| remembered.add(client));
+                    for timer @ (db, _) in entry.expiry_timers {
+                        if remembered.expiry_timers.iter().all(|(its, _)| *its != db) {
+                            remembered.expiry_timers.push(timer);
+                            self.change_expiries(&entry.key, [], [timer]);
+                        }
+                    }
+                }
                 None => {
                     self.keys.fetch_add(1, Ordering::Relaxed);
                     self.change_expiries(&entry.key, [], entry.expiry_timers.iter().copied());
@@ -462,6 +470,12 @@ mod tests {
         assert!(times() == 0 && !tracking.is_due(u64::MAX - 1));
         tracking.put_back(taken);
         assert!(times() == 2 && tracking.is_due(5_999));
+        // Read again in one database before it is put back: that time is newer, and the other database keeps its own.
+        let mut taken = Taken::new();
+        tracking.take(b"session", 9, &mut taken);
+        tracking.remember(b"session", 2, 0, Some(6_500));
+        tracking.put_back(taken);
+        assert!(times() == 2 && !tracking.is_due(6_499) && tracking.is_due(6_500));
         tracking.remember(b"session", 1, 0, None);
         assert!(times() == 1 && !tracking.is_due(8_999), "it stays permanently now");
         // A worker that finds a due key still present may set the same time again.

@@ -2,7 +2,7 @@
 
 use super::content::{Command, Content, Versions, key_of, value_of};
 use super::table::Row;
-use super::{After, COMPARED, GROUP, Medium, PATIENCE, WRITTEN, demand};
+use super::{After, COMPARED, GROUP, Medium, PATIENCE, WRITTEN, answers, demand};
 use crate::failure::{Failure, Result};
 use crate::random::Random;
 use crate::server::{Server, free_port};
@@ -36,9 +36,8 @@ pub fn measure(
         let mut connection = server.connect()?;
         let more: Vec<u64> = (0..COMPARED).map(|_| random.below(keys)).chain(versions.numbers()).collect();
         for number in more {
-            let command = Content::Strings.read(number, versions.of(number));
-            let reply = connection.call(&command.arguments, PATIENCE).ok();
-            row.wrong += u64::from(reply.as_ref().and_then(Reply::text) != Some(&command.reply));
+            let right = answers(&mut connection, &Content::Strings.read(number, versions.of(number)));
+            row.wrong += u64::from(!right.is_ok_and(|right| right));
         }
         if at > 0 {
             row.keep_redis(&server, seconds)?;
