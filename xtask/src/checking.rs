@@ -46,7 +46,7 @@ fn target(repository: &Path, name: &str) -> std::path::PathBuf {
 pub fn loom(repository: &Path, preemptions: Option<u32>, only: &[String]) -> Result<bool> {
     let mut command = cargo(repository);
     command
-        .args(["test", "--quiet", "--release", "--package", "duramen", "--lib", "--features", "mutants"])
+        .args(["test", "--quiet", "--release", "--package", "duramen-checks", "--lib"])
         .arg("--")
         .args(["--nocapture", "--test-threads=2"])
         .env("RUSTFLAGS", "--cfg loom")
@@ -55,10 +55,7 @@ pub fn loom(repository: &Path, preemptions: Option<u32>, only: &[String]) -> Res
     if let Some(preemptions) = preemptions {
         command.env("LOOM_MAX_PREEMPTIONS", preemptions.to_string());
     }
-    match only {
-        [] => command.arg("models::"),
-        only => command.args(only),
-    };
+    command.args(only);
     run(&mut command)
 }
 

@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn only_files_of_the_engine_are_read_from_a_coverage_report() {
         let report = r#"{"data": [{"files": [
-            {"filename": "/r/crates/duramen/src/log/space.rs", "summary":
+            {"filename": "/r/crates/log/src/space.rs", "summary":
                 {"lines": {"count": 10, "covered": 9}, "branches": {"count": 4, "covered": 3}}},
             {"filename": "/r/crates/media/src/lib.rs", "summary": {"lines": {"count": 1, "covered": 1}}}
         ]}]}"#;

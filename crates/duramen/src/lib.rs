@@ -105,18 +105,6 @@
 //! ```
 
 mod background;
-mod durability;
-mod error;
-mod format;
-mod index;
-mod log;
-#[cfg(loom)]
-mod models;
-#[cfg(feature = "mutants")]
-#[doc(hidden)]
-pub mod mutants;
-#[cfg(not(feature = "mutants"))]
-mod mutants;
 mod options;
 mod read;
 mod recovery;
@@ -124,21 +112,24 @@ mod recovery;
 #[doc(hidden)]
 pub mod schedule;
 mod store;
-mod sync;
 #[doc(hidden)]
 pub mod tuning;
 mod write;
 
 pub use background::expirations::{Expired, OnExpired, TableId};
 pub use background::queues::{Evicted, OnEvicted};
+#[doc(inline)]
+pub use duramen_log::durability::{Clock, Durability};
+pub use duramen_log::format::FORMAT_VERSION;
+#[cfg(feature = "mutants")]
+#[doc(hidden)]
+pub use duramen_log::mutants;
+#[doc(inline)]
+pub use duramen_log::{Error, ErrorKind, KEY_BYTES_MAX, Result, VALUE_BYTES_MAX};
 pub use duramen_media::fault::report_faults;
 pub use duramen_media::process::return_large_allocations;
 pub use duramen_media::{Create, FlushInstruction, MediumKind, Scratch};
-pub use error::{Error, ErrorKind, Result};
-pub use format::FORMAT_VERSION;
-pub use options::{
-    Clock, Durability, EvictBy, Eviction, IndexKind, OnCorruption, OnProgress, Options, Progress, Residence,
-};
+pub use options::{EvictBy, Eviction, IndexKind, OnCorruption, OnProgress, Options, Progress, Residence};
 pub use read::access::uncounted;
 pub use read::{CollectionId, Cursor, Meta, Range, Room, Stamp, Value};
 pub use recovery::Summary;
@@ -152,26 +143,21 @@ pub use store::{
 pub use store::{check_on, salvage_on};
 pub use write::{Batch, Modified, Swap, Update, padding_before_field};
 
-/// The longest key, in bytes.
-pub const KEY_BYTES_MAX: usize = 64 << 10;
-/// The longest value, in bytes.
-pub const VALUE_BYTES_MAX: usize = 512 << 20;
-
 /// Separate parts of an operation, for the benchmark's breakdown.
 #[doc(hidden)]
 pub mod measuring {
     /// Enters and leaves an epoch of readers, as every operation does.
     #[inline]
     pub fn pin() {
-        drop(crate::sync::reclaim::pin());
+        drop(duramen_log::sync::reclaim::pin());
     }
 }
 
 /// The parsers of bytes from a medium, for fuzzing: no bytes may cause a panic.
 #[doc(hidden)]
 pub mod fuzzing {
-    use crate::format::transaction::keep_what_counts;
-    use crate::format::{Generation, Secret, block, mark::Mark, record, superblock::Superblock};
+    use duramen_log::format::transaction::keep_what_counts;
+    use duramen_log::format::{Generation, Secret, block, mark::Mark, record, superblock::Superblock};
 
     /// Parses `bytes` as superblock, commit mark and block header.
     pub fn heads(bytes: &[u8]) {
@@ -179,7 +165,7 @@ pub mod fuzzing {
         let secret = Secret::new(1);
         let _ = Mark::decode(secret, bytes);
         if bytes.len() >= block::HEADER_BYTES as usize {
-            let _ = block::Header::decode(secret, crate::format::Extent(1), bytes);
+            let _ = block::Header::decode(secret, duramen_log::format::Extent(1), bytes);
         }
     }
 

@@ -1,27 +1,13 @@
 //! Options of opening a store: each field with its meaning, unit, bound and default.
 
-use crate::sync::Arc;
 use crate::{Error, Result};
+use duramen_log::durability::{Clock, Durability};
+use duramen_log::sync::Arc;
 use duramen_media::{Create, FlushInstruction, Granularity, Mapped, MediaOptions, Medium, MediumKind};
 use std::path::Path;
-use std::time::Duration;
 
 /// Dead bytes among the used ones, in percent, at which background compaction begins, by default.
 pub(crate) const DEAD_PERCENT: u32 = 25;
-
-/// When an acknowledged write survives a power failure (on media that can survive one).
-///
-/// A crash of the process alone never loses an acknowledged write with `EveryWrite` and `Interval`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Durability {
-    /// When the call returns.
-    EveryWrite,
-    /// At most this long after the call returns; the state after a power failure is a prefix in time.
-    Interval(Duration),
-    /// After the next [`Store::commit`](crate::Store::commit). Uncommitted writes are dropped by the next open, even
-    /// after a mere process crash.
-    Manual,
-}
 
 /// The kind of index. A property of the open, not of the bytes: the log is the same, and each open rebuilds the
 /// requested index.
@@ -166,9 +152,6 @@ pub struct Progress {
 
 /// Called occasionally from recovery's threads.
 pub type OnProgress = Arc<dyn Fn(Progress) + Send + Sync>;
-
-/// The source of the current time, in Unix milliseconds. For tests; the default is the system's clock.
-pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 /// Which keys a full store evicts first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -331,7 +314,7 @@ impl Default for Options {
             read_only: false,
             durability: Durability::EveryWrite,
             index: IndexKind::Hash,
-            index_cache_slots: crate::index::ordered::CACHE_SLOTS,
+            index_cache_slots: duramen_index::ordered::CACHE_SLOTS,
             residence: Residence::Dram,
             checkpoint_bytes: 0,
             index_checkpoint: true,
@@ -463,7 +446,7 @@ impl Options {
 
     /// The extent of a new store on `medium`.
     pub(crate) fn extent_for<M: Medium>(&self, medium: &M) -> Result<u32> {
-        use crate::format::superblock::{EXTENT_BYTES_MAX, EXTENT_BYTES_MIN};
+        use duramen_log::format::superblock::{EXTENT_BYTES_MAX, EXTENT_BYTES_MIN};
         let (stripe, ways) = medium.interleave();
         let factor = if medium.granularity() == Granularity::Page { 8 } else { 1 };
         let default = (stripe * u64::from(ways) * factor)

@@ -1,6 +1,6 @@
 //! Functions of the engine for scheduled runs. Nothing here is for programs.
 
-use crate::sync::reclaim;
+use duramen_log::sync::reclaim;
 
 /// Runs the releases that earlier runs deferred, so that they do not run within the next one: all threads of a process
 /// share them. No other thread may use the engine during the call.

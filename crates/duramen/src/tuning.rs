@@ -1,41 +1,13 @@
 //! Limits that tests lower, so that events that are rare in a large store happen all the time in a small one, and
 //! notifications for tests. Nothing here is for programs.
 
-use crate::sync::Arc;
+pub use duramen_log::phase::{OnPhase, Phase};
+
+use duramen_log::phase::Phases;
 
 /// Whether versions also count time. In builds for models and schedules they do not, since their runs must repeat; then
 /// [`Table::idle_seconds`](crate::Table::idle_seconds) knows no time.
 pub const HAS_CLOCK: bool = !cfg!(any(loom, miri, feature = "schedule"));
-
-/// A kind of work on the medium that a crash test wants to interrupt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
-    /// An empty store is created.
-    Create,
-    /// The decisions of recovery are made durable, and the new incarnation begins.
-    Adopt,
-    /// New extents get headers, and are counted.
-    Grow,
-    /// A block is opened.
-    OpenBlock,
-    /// A block is sealed.
-    Seal,
-    /// Compaction moves the live records out of a block.
-    Move,
-    /// Blocks are freed.
-    Free,
-    /// An epoch is committed.
-    Commit,
-    /// The store is closed.
-    Close,
-    /// An index checkpoint is written.
-    Checkpoint,
-    /// The pages of an index checkpoint are written, and its root follows.
-    CheckpointRoot,
-}
-
-/// Called when a phase begins (true) and when it ends.
-pub type OnPhase = Arc<dyn Fn(Phase, bool) + Send + Sync>;
 
 /// See the module.
 #[derive(Clone)]
@@ -66,8 +38,8 @@ pub struct Tuning {
 impl Default for Tuning {
     fn default() -> Self {
         Self {
-            split_count_min: crate::index::hash::SPLIT_COUNT_MIN,
-            stripe_bits: crate::index::stripes::STRIPE_BITS,
+            split_count_min: duramen_index::hash::SPLIT_COUNT_MIN,
+            stripe_bits: duramen_index::stripes::STRIPE_BITS,
             leaf_slots: usize::MAX,
             extents_initial: 16,
             // So that a small store does not jump; a writer that must wait for growth waits for one step of it.
@@ -82,26 +54,8 @@ impl Default for Tuning {
 }
 
 impl Tuning {
-    /// Reports that `phase` begins, and when the result is dropped, that it ends.
-    #[must_use]
-    pub(crate) fn phase(&self, phase: Phase) -> Inside<'_> {
-        if let Some(on_phase) = &self.on_phase {
-            on_phase(phase, true);
-        }
-        Inside { on_phase: self.on_phase.as_ref(), phase }
-    }
-}
-
-/// A phase in progress.
-pub(crate) struct Inside<'a> {
-    on_phase: Option<&'a OnPhase>,
-    phase: Phase,
-}
-
-impl Drop for Inside<'_> {
-    fn drop(&mut self) {
-        if let Some(on_phase) = self.on_phase {
-            on_phase(self.phase, false);
-        }
+    /// The log's part.
+    pub(crate) fn phases(&self) -> Phases {
+        Phases(self.on_phase.clone())
     }
 }

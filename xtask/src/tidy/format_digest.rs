@@ -95,7 +95,7 @@ mod tests {
     use super::super::tree::fabricated;
     use super::*;
 
-    const SOURCE: &str = "crates/duramen/src/format/record.rs";
+    const SOURCE: &str = "crates/log/src/format/record.rs";
 
     fn violations(tree: &Tree) -> Vec<Violation> {
         let mut violations = Vec::new();

@@ -171,7 +171,7 @@ mod tests {
         let found = found(&[
             ("crates/duramen/src/store.rs", body),
             ("crates/duramen/src/log/block.rs", body),
-            ("crates/duramen/src/durability/epochs.rs", body),
+            ("crates/log/src/durability/epochs.rs", body),
         ]);
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].0.as_str(), found[0].1), ("crates/duramen/src/store.rs", 3));

@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn an_old_word_is_left_where_it_means_something_else() {
         let (_keep, tree) = fabricated::tree(&[
-            ("crates/duramen/src/models/mod.rs", "fn keeper() {}\n"),
+            ("crates/checks/src/lib.rs", "fn keeper() {}\n"),
             ("crates/server/src/lib.rs", "fn lane_of() {}\n"),
         ]);
         let mut violations = Vec::new();

@@ -1,12 +1,12 @@
 //! Reading whole blocks, and excluding damaged ones.
 
 use super::Maintenance;
-use crate::format::record::{Header, Kind, Step, Walk};
-use crate::format::transaction::keep_what_counts;
-use crate::format::{Extent, Seeds, block};
-use crate::log::read;
-use crate::mutants::{Mutant, planted};
-use crate::sync::atomic::Ordering::Relaxed;
+use duramen_log::format::record::{Header, Kind, Step, Walk};
+use duramen_log::format::transaction::keep_what_counts;
+use duramen_log::format::{Extent, Seeds, block};
+use duramen_log::mutants::{Mutant, planted};
+use duramen_log::read;
+use duramen_log::sync::atomic::Ordering::Relaxed;
 use duramen_media::{Medium, Offset};
 
 /// Capacity reserved for records of a block: as if all had this size ...

@@ -4,24 +4,24 @@ use super::Maintenance;
 use super::grow::Growth;
 use super::reclaim_tables::BETWEEN_LOOKS;
 use crate::Result;
-use crate::format::checkpoint::{Damage, ExtentRun, Kept, Page, Root, TablePages};
-use crate::format::superblock::{CheckpointPlace, Regime};
-use crate::format::{Extent, Owner, block};
-use crate::index::{Loaded, Slot};
-use crate::log::Log;
-use crate::log::blocks::Use;
-use crate::log::open_block::Purpose;
-use crate::log::space::free_blocks;
-use crate::mutants::{Mutant, planted};
 use crate::options::{Options, Residence};
 use crate::read::table::{LeftPlaces, RootRef, Table};
-use crate::sync::atomic::AtomicU64;
-use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::lock;
-use crate::sync::reclaim::{self, GracePeriod};
-use crate::sync::time::Instant;
-use crate::sync::{Arc, Mutex, MutexGuard, rank};
 use crate::tuning::Phase;
+use duramen_index::{Loaded, Slot};
+use duramen_log::Log;
+use duramen_log::blocks::Use;
+use duramen_log::format::checkpoint::{Damage, ExtentRun, Kept, Page, Root, TablePages};
+use duramen_log::format::superblock::{CheckpointPlace, Regime};
+use duramen_log::format::{Extent, Owner, block};
+use duramen_log::mutants::{Mutant, planted};
+use duramen_log::open_block::Purpose;
+use duramen_log::space::free_blocks;
+use duramen_log::sync::atomic::AtomicU64;
+use duramen_log::sync::atomic::Ordering::Relaxed;
+use duramen_log::sync::lock;
+use duramen_log::sync::reclaim::{self, GracePeriod};
+use duramen_log::sync::time::Instant;
+use duramen_log::sync::{Arc, Mutex, MutexGuard, rank};
 use duramen_media::{Granularity, LINE_BYTES, Medium, Offset};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -186,7 +186,7 @@ impl<M: Medium> Maintenance<M> {
         }
         let written = self.log().epochs().totals().written_bytes;
         let least = match self.checkpoints.checkpoint_bytes {
-            0 => self.log().tuning.checkpoint_bytes_min.max(self.log().used_bytes() / CHECKPOINT_SHARE),
+            0 => self.records.tuning.checkpoint_bytes_min.max(self.log().used_bytes() / CHECKPOINT_SHARE),
             bytes => bytes,
         };
         let Some(mut current) = self.checkpoints.current.try_lock() else { return Ok(()) };
@@ -246,7 +246,7 @@ impl<M: Medium> Maintenance<M> {
         // Without one the next open does not know which keys own the damaged records.
         let is_damaged = self.compaction.damaged.load(Relaxed) > 0;
         if !self.checkpoints.at_close
-            || (log.used_bytes() < log.tuning.close_checkpoint_bytes_min && !is_damaged)
+            || (log.used_bytes() < self.records.tuning.close_checkpoint_bytes_min && !is_damaged)
         {
             return Ok(None);
         }
@@ -271,7 +271,7 @@ impl<M: Medium> Maintenance<M> {
         let mut tables = self.records.tables.all_owners();
         tables.retain(|table| old.is_none() || !table.is_dead());
         let expected = self.records.tables.keys() * BYTES_PER_KEY + self.records.tables.collections_bytes();
-        let _inside = self.log().tuning.phase(Phase::Checkpoint);
+        let _inside = self.log().phases.enter(Phase::Checkpoint);
         let mut runs = ExtentRuns {
             log: &self.records.log,
             growth: &self.growth,
@@ -380,7 +380,7 @@ impl<M: Medium> Maintenance<M> {
         before: Vec<Kept>,
         old: Option<&[ExtentRun]>,
     ) -> Result<Option<CheckpointPlace>> {
-        let _inside = self.log().tuning.phase(Phase::CheckpointRoot);
+        let _inside = self.log().phases.enter(Phase::CheckpointRoot);
         if old.is_none() {
             self.wait_for_accounts();
         }
@@ -423,7 +423,7 @@ impl<M: Medium> Maintenance<M> {
         let Some(mut grace) = GracePeriod::now(Vec::new()) else { return };
         // A thread that is pinned itself would wait for itself.
         while !grace.has_elapsed() && begun.elapsed() < OTHERS_MAX && !reclaim::is_pinned() {
-            crate::sync::thread::sleep(BETWEEN_LOOKS);
+            duramen_log::sync::thread::sleep(BETWEEN_LOOKS);
         }
     }
 

@@ -4,9 +4,9 @@ use super::Maintenance;
 use super::compaction::{Compactor, ROUND_BYTES};
 use super::grow::Growth;
 use crate::Result;
-use crate::format::{Extent, block};
-use crate::log::blocks::{Use, room_won};
-use crate::sync::atomic::Ordering::Relaxed;
+use duramen_log::blocks::{Use, room_won};
+use duramen_log::format::{Extent, block};
+use duramen_log::sync::atomic::Ordering::Relaxed;
 use duramen_media::Medium;
 use std::collections::HashSet;
 

@@ -41,17 +41,17 @@ use super::evict::{Chosen, EvictPlan, Tombstoned};
 use super::retired::Retired;
 use super::stale::KeyOf;
 use crate::Result;
-use crate::format::record::{Appended, Header, Kind, body_crc};
-use crate::format::{Epoch, Extent, Owner, Version, block};
-use crate::index::Slot;
-use crate::log::appender::{Body, Fields};
-use crate::log::blocks::{Use, room_won};
-use crate::log::cell;
-use crate::mutants::{Mutant, planted};
 use crate::read::table::Table;
-use crate::sync::atomic::Ordering::{Relaxed, Release};
-use crate::sync::reclaim;
 use crate::tuning::Phase;
+use duramen_index::Slot;
+use duramen_log::appender::{Body, Fields};
+use duramen_log::blocks::{Use, room_won};
+use duramen_log::cell;
+use duramen_log::format::record::{Appended, Header, Kind, body_crc};
+use duramen_log::format::{Epoch, Extent, Owner, Version, block};
+use duramen_log::mutants::{Mutant, planted};
+use duramen_log::sync::atomic::Ordering::{Relaxed, Release};
+use duramen_log::sync::reclaim;
 use duramen_media::Medium;
 use std::collections::HashSet;
 
@@ -68,7 +68,7 @@ impl<M: Medium> Maintenance<M> {
         extent: Extent,
         gives: Option<EvictPlan>,
     ) -> Result<bool> {
-        let _inside = self.log().tuning.phase(Phase::Move);
+        let _inside = self.log().phases.enter(Phase::Move);
         let block = self.log().blocks.at(extent);
         let mut scratch = std::mem::take(&mut compactor.scratch);
         let moved = match self.whole_records(extent, &mut scratch) {

@@ -3,12 +3,12 @@
 use super::queues::Queues;
 use super::retired::RetireQueue;
 use super::retired_table::RetiredTable;
-use crate::durability::{Activity, Epochs};
-use crate::format::{Extent, Owner};
-use crate::log::appender::Appender;
 use crate::options::Options;
-use crate::sync::atomic::{AtomicU32, AtomicU64};
-use crate::sync::{Arc, Mutex, MutexGuard, lock, rank};
+use duramen_log::appender::Appender;
+use duramen_log::durability::{Activity, Epochs};
+use duramen_log::format::{Extent, Owner};
+use duramen_log::sync::atomic::{AtomicU32, AtomicU64};
+use duramen_log::sync::{Arc, Mutex, MutexGuard, lock, rank};
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::thread::panicking;

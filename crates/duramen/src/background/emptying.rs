@@ -2,10 +2,10 @@
 
 use super::blocks::Found;
 use super::stale::KeyOf;
-use crate::format::Extent;
-use crate::format::Owner;
-use crate::format::record::{Appended, Header};
-use crate::index::Hasher;
+use duramen_index::Hasher;
+use duramen_log::format::Extent;
+use duramen_log::format::Owner;
+use duramen_log::format::record::{Appended, Header};
 use duramen_media::Offset;
 use std::collections::HashMap;
 

@@ -34,21 +34,21 @@ use super::queues::{ByReads, Evicted, Listed, Passed};
 use super::retired_table::{Left, Until};
 use super::stale::KeyOf;
 use crate::Result;
-use crate::format::record::{Kind, body_crc};
-use crate::format::superblock::Regime;
-use crate::format::{Extent, Owner, Version};
-use crate::index::Slot;
-use crate::log::appender::{Body, Fields};
-use crate::log::blocks::Use;
-use crate::log::space::Space;
-use crate::mutants::{Mutant, planted};
 use crate::options::{EvictBy, Eviction};
 use crate::read::access::{CounterSizing, Counting, READS_AT_MAX, READS_MAX};
 use crate::read::table::{Last, Table};
-use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::lock;
-use crate::sync::reclaim;
-use crate::sync::time::Instant;
+use duramen_index::Slot;
+use duramen_log::appender::{Body, Fields};
+use duramen_log::blocks::Use;
+use duramen_log::format::record::{Kind, body_crc};
+use duramen_log::format::superblock::Regime;
+use duramen_log::format::{Extent, Owner, Version};
+use duramen_log::mutants::{Mutant, planted};
+use duramen_log::space::Space;
+use duramen_log::sync::atomic::Ordering::Relaxed;
+use duramen_log::sync::lock;
+use duramen_log::sync::reclaim;
+use duramen_log::sync::time::Instant;
 use duramen_media::Medium;
 use std::time::Duration;
 
@@ -144,7 +144,8 @@ impl<M: Medium> Maintenance<M> {
         {
             let mut space = log.space();
             // No less than the smallest store in which deletes and compaction have room.
-            let least = crate::format::HEAD_BYTES.div_ceil(log.extent_bytes) as u32 + 2 * space.reserve();
+            let least =
+                duramen_log::format::HEAD_BYTES.div_ceil(log.extent_bytes) as u32 + 2 * space.reserve();
             let extents = u32::try_from(bytes / log.extent_bytes).unwrap_or(u32::MAX);
             space.set_limit(if bytes == 0 { 0 } else { extents.max(least) });
         }

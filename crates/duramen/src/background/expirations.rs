@@ -1,8 +1,8 @@
 //! Notifies a listener of keys that are swept because they have expired.
 
-use crate::format::Owner;
-use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use crate::sync::{Mutex, lock};
+use duramen_log::format::Owner;
+use duramen_log::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use duramen_log::sync::{Mutex, lock};
 use std::sync::Arc;
 
 /// Identifies a table: the same for all its handles, and another after it was cleared. See

@@ -4,20 +4,20 @@ use super::Maintenance;
 use super::compaction::Compactor;
 use super::retired::Retired;
 use crate::Result;
-use crate::format::Extent;
-use crate::log::space::free_blocks;
-use crate::mutants::{Mutant, planted};
-use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::reclaim;
 use crate::tuning::Phase;
+use duramen_log::format::Extent;
+use duramen_log::mutants::{Mutant, planted};
+use duramen_log::space::free_blocks;
+use duramen_log::sync::atomic::Ordering::Relaxed;
+use duramen_log::sync::reclaim;
 use duramen_media::{Medium, Offset};
 
 impl<M: Medium> Maintenance<M> {
-    /// Frees blocks: see invariant 2 of [`super::compact`], and [`crate::log::space`] for the order of each.
+    /// Frees blocks: see invariant 2 of [`super::compact`], and [`duramen_log::space`] for the order of each.
     pub(super) fn free(&self, compactor: &mut Compactor, retired: &[Retired]) -> Result<()> {
         let together = |_: &Retired, next: &Retired| !next.dropped || planted(Mutant::FreedWithoutOrder);
         for retired in retired.chunk_by(together) {
-            let _inside = self.log().tuning.phase(Phase::Free);
+            let _inside = self.log().phases.enter(Phase::Free);
             let extents: Vec<Extent> = retired.iter().map(|block| block.extent).collect();
             let blocks = self.headers_to_free(&extents);
             free_blocks(&self.log().medium, self.log().extent_bytes, &blocks)

@@ -1,17 +1,17 @@
 //! Growth of the store. [`Growth::grow`] describes the order in which extents become the store's.
 
 use crate::Result;
-use crate::format::Extent;
-use crate::index::MEDIUM_BYTES_MAX;
-use crate::log::Log;
-use crate::log::space::{Space, write_free_headers};
-use crate::mutants::{Mutant, planted};
-use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::atomic::{AtomicBool, AtomicU64};
-use crate::sync::lock;
-use crate::sync::time::Instant;
-use crate::sync::{Mutex, MutexGuard, rank, statics};
 use crate::tuning::Phase;
+use duramen_index::MEDIUM_BYTES_MAX;
+use duramen_log::Log;
+use duramen_log::format::Extent;
+use duramen_log::mutants::{Mutant, planted};
+use duramen_log::space::{Space, write_free_headers};
+use duramen_log::sync::atomic::Ordering::Relaxed;
+use duramen_log::sync::atomic::{AtomicBool, AtomicU64};
+use duramen_log::sync::lock;
+use duramen_log::sync::time::Instant;
+use duramen_log::sync::{Mutex, MutexGuard, rank, statics};
 use duramen_media::Medium;
 
 /// One step grows the store by this share of its size ...
@@ -26,6 +26,7 @@ const GROWTH_RETRY_MILLIS: u64 = 1000;
 
 /// How the store grows.
 pub(crate) struct Growth {
+    bytes_min: u64,
     growing: Mutex<(), { rank::GROWING }>,
     /// Writers that have no space and want to grow the store. The background thread lets them check before it grows the
     /// store further, since the lock alone would go back to that thread.
@@ -41,9 +42,11 @@ pub(crate) struct Growth {
     begun: Instant,
 }
 
-impl Default for Growth {
-    fn default() -> Self {
+impl Growth {
+    /// Of a store that grows by at least `bytes_min`.
+    pub(crate) fn new(bytes_min: u64) -> Self {
         Self {
+            bytes_min,
             growing: Mutex::new(()),
             growers: statics::AtomicU32::new(0),
             failed_extents: AtomicU64::new(0),
@@ -53,9 +56,7 @@ impl Default for Growth {
             begun: Instant::now(),
         }
     }
-}
 
-impl Growth {
     /// The store does not grow until the result is dropped.
     pub(crate) fn pause(&self) -> MutexGuard<'_, impl Sized, { rank::GROWING }> {
         lock(&self.growing)
@@ -103,8 +104,8 @@ impl Growth {
         }
         log.epochs().check_writable()?;
         let least = u64::from(least + reserve);
-        let bytes = (u64::from(extents) * log.extent_bytes / GROWTH_SHARE)
-            .clamp(log.tuning.growth_bytes_min, GROWTH_BYTES_MAX);
+        let bytes =
+            (u64::from(extents) * log.extent_bytes / GROWTH_SHARE).clamp(self.bytes_min, GROWTH_BYTES_MAX);
         let ample = bytes.div_ceil(log.extent_bytes).max(least);
         let len_max = log.medium.len_max().min(MEDIUM_BYTES_MAX);
         let limit = match log.space().limit() {
@@ -164,7 +165,7 @@ impl Growth {
     }
 
     fn adopt_extents<M: Medium>(log: &Log<M>, from: u32, more: u32) -> Result<()> {
-        let _inside = log.tuning.phase(Phase::Grow);
+        let _inside = log.phases.enter(Phase::Grow);
         if log.epochs().waits() {
             // The extent count does not include these extents yet.
             let (at, bytes) = (log.offset_of(Extent(from)), u64::from(more) * log.extent_bytes);

@@ -13,11 +13,11 @@ use super::blocks::whole_records_of;
 use super::compaction::Compactor;
 use super::retired::Retired;
 use crate::Result;
-use crate::format::{Extent, block};
-use crate::log::blocks::Use;
 use crate::read::table::Table;
-use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::reclaim;
+use duramen_log::blocks::Use;
+use duramen_log::format::{Extent, block};
+use duramen_log::sync::atomic::Ordering::Relaxed;
+use duramen_log::sync::reclaim;
 use duramen_media::Medium;
 use std::collections::HashSet;
 

@@ -28,13 +28,13 @@ mod sweep;
 mod tests;
 mod wake;
 
-use crate::log::Log;
 use crate::read::Records;
-use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::holding::What;
-use crate::sync::lock;
 use checkpoint::Checkpoints;
 use compaction::{Compaction, Moving};
+use duramen_log::Log;
+use duramen_log::sync::atomic::Ordering::Relaxed;
+use duramen_log::sync::holding::What;
+use duramen_log::sync::lock;
 use duramen_media::Medium;
 use expirations::Expirations;
 use grow::Growth;
@@ -54,7 +54,8 @@ pub(crate) struct Maintenance<M: Medium> {
 
 impl<M: Medium> Maintenance<M> {
     pub(crate) fn new(records: Records<M>, compaction: Compaction, checkpoints: Checkpoints) -> Self {
-        let (growth, evictor, wake, expirations) = Default::default();
+        let growth = Growth::new(records.tuning.growth_bytes_min);
+        let (evictor, wake, expirations) = Default::default();
         Self { records, compaction, growth, checkpoints, evictor, wake, expirations }
     }
 

@@ -4,11 +4,11 @@
 use super::Maintenance;
 use super::compaction::{Compactor, GRACE_MAX, ROUND_BYTES};
 use crate::Result;
-use crate::format::superblock::Regime;
-use crate::format::{Extent, block};
-use crate::log::blocks::Use;
-use crate::mutants::{Mutant, planted};
-use crate::sync::atomic::Ordering::Relaxed;
+use duramen_log::blocks::Use;
+use duramen_log::format::superblock::Regime;
+use duramen_log::format::{Extent, block};
+use duramen_log::mutants::{Mutant, planted};
+use duramen_log::sync::atomic::Ordering::Relaxed;
 use duramen_media::Medium;
 use std::collections::HashSet;
 

@@ -1,13 +1,13 @@
 //! The blocks to evict from next, and the state of eviction that threads share: see [`super::evict`].
 
 use super::ghosts::Ghosts;
-use crate::format::Extent;
 use crate::options::Eviction;
 use crate::read::access::READS_MAX;
-use crate::sync::atomic::AtomicU64;
-use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::time::Instant;
-use crate::sync::{Arc, Mutex, lock};
+use duramen_log::format::Extent;
+use duramen_log::sync::atomic::AtomicU64;
+use duramen_log::sync::atomic::Ordering::Relaxed;
+use duramen_log::sync::time::Instant;
+use duramen_log::sync::{Arc, Mutex, lock};
 use std::collections::HashMap;
 
 /// [`ByReads::add`] describes about this many recent blocks.

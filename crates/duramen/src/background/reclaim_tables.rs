@@ -29,9 +29,9 @@
 use super::Maintenance;
 use super::compaction::Compactor;
 use super::retired_table::{Left, RetiredTable, Until};
-use crate::mutants::{Mutant, planted};
-use crate::sync::reclaim::{self, GracePeriod};
-use crate::sync::time::Instant;
+use duramen_log::mutants::{Mutant, planted};
+use duramen_log::sync::reclaim::{self, GracePeriod};
+use duramen_log::sync::time::Instant;
 use duramen_media::Medium;
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ impl<M: Medium> Maintenance<M> {
                 Left::Nothing => return true,
                 // A thread that is pinned itself would wait for itself.
                 _ if begun.elapsed() >= patience || reclaim::is_pinned() => return false,
-                Left::Waiting => crate::sync::thread::sleep(BETWEEN_LOOKS),
+                Left::Waiting => duramen_log::sync::thread::sleep(BETWEEN_LOOKS),
                 Left::More => {}
             }
         }

@@ -14,11 +14,11 @@
 use super::Maintenance;
 use super::blocks::records_of_open;
 use super::compaction::Compactor;
-use crate::format::{Owner, Version};
-use crate::log::blocks::Use;
-use crate::mutants::{Mutant, planted};
 use crate::read::table::Table;
-use crate::sync::atomic::Ordering::Relaxed;
+use duramen_log::blocks::Use;
+use duramen_log::format::{Owner, Version};
+use duramen_log::mutants::{Mutant, planted};
+use duramen_log::sync::atomic::Ordering::Relaxed;
 use duramen_media::{Medium, Offset};
 use std::collections::HashMap;
 
@@ -46,7 +46,7 @@ impl<M: Medium> Maintenance<M> {
     pub(super) fn recount(&self, compactor: &mut Compactor) {
         let used = self.log().used_bytes();
         // Reading everything must pay for itself by the bytes that it may free.
-        let least = self.log().tuning.compaction_bytes_min.unwrap_or(UNKNOWN_BYTES_MIN.max(used / 64));
+        let least = self.records.tuning.compaction_bytes_min.unwrap_or(UNKNOWN_BYTES_MIN.max(used / 64));
         if compactor.unknown_bytes >= least {
             self.recount_unless(compactor, || self.compaction.waiting.load(Relaxed) > 0);
         }
@@ -166,7 +166,7 @@ impl<M: Medium> Maintenance<M> {
             if is_in_the_way() {
                 return None;
             }
-            let guard = crate::sync::reclaim::pin();
+            let guard = duramen_log::sync::reclaim::pin();
             cursor = table.index.scan(cursor, &guard, &mut |slot| {
                 if slot.is_tombstone()
                     && slot.stale_known().is_none()
@@ -186,7 +186,7 @@ impl<M: Medium> Maintenance<M> {
 
     /// Stores the count in the slot, if it still points to the same tombstone; returns whether its count is known now.
     fn learn_count(&self, compactor: &Compactor, table: &Table, key: &[u8], found: &Unknown) -> bool {
-        let guard = crate::sync::reclaim::pin();
+        let guard = duramen_log::sync::reclaim::pin();
         let locked = table.index.lock(found.hash, &guard);
         let Some(place) = locked.find(key, |slot| slot.location() == found.place) else { return false };
         if !place.get().is_tombstone() || place.get().stale_known().is_some() {

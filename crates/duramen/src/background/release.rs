@@ -39,12 +39,12 @@ use super::blocks::whole_records_of;
 use super::compaction::{Compactor, GRACE_MAX};
 use super::retired::{Again, Retired, Stale};
 use super::stale::KeyOf;
-use crate::format::Extent;
-use crate::format::superblock::Regime;
-use crate::mutants::{Mutant, planted};
-use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::reclaim::{self, GracePeriod};
-use crate::sync::time::Instant;
+use duramen_log::format::Extent;
+use duramen_log::format::superblock::Regime;
+use duramen_log::mutants::{Mutant, planted};
+use duramen_log::sync::atomic::Ordering::Relaxed;
+use duramen_log::sync::reclaim::{self, GracePeriod};
+use duramen_log::sync::time::Instant;
 use duramen_media::{Medium, Offset};
 use std::collections::HashSet;
 use std::time::Duration;
@@ -180,9 +180,9 @@ impl<M: Medium> Maintenance<M> {
             }
             if round >= 64 {
                 // The pinned thread is not on a CPU, or a group is open.
-                crate::sync::thread::sleep(Duration::from_micros(200));
+                duramen_log::sync::thread::sleep(Duration::from_micros(200));
             } else if urgent {
-                crate::sync::thread::yield_now();
+                duramen_log::sync::thread::yield_now();
             }
         }
         let mut ready = std::mem::take(&mut compactor.retire_queue.reclaimable);

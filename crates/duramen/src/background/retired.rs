@@ -1,8 +1,8 @@
 //! Retired blocks, and the state of each: see [`super::release`].
 
-use crate::format::{Extent, Owner};
-use crate::mutants::{Mutant, planted};
-use crate::sync::reclaim::GracePeriod;
+use duramen_log::format::{Extent, Owner};
+use duramen_log::mutants::{Mutant, planted};
+use duramen_log::sync::reclaim::GracePeriod;
 use duramen_media::Offset;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

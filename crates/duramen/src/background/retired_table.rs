@@ -1,8 +1,8 @@
 //! Dead tables, and how far one call reclaims them: see [`super::reclaim_tables`].
 
 use crate::read::table::Table;
-use crate::sync::Arc;
-use crate::sync::reclaim::GracePeriod;
+use duramen_log::sync::Arc;
+use duramen_log::sync::reclaim::GracePeriod;
 
 /// A dead table that is being reclaimed.
 pub(super) struct RetiredTable {

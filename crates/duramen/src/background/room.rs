@@ -1,16 +1,16 @@
 //! Room for blocks: free extents, growth of the store, or compaction.
 //!
-//! [`crate::log::space`] describes how blocks are taken and freed, and why a delete always finds room.
+//! [`duramen_log::space`] describes how blocks are taken and freed, and why a delete always finds room.
 
 use super::Maintenance;
-use crate::format::Extent;
-use crate::log::open_block::Purpose;
-use crate::log::space::Space;
-use crate::log::supply::Supply;
-use crate::mutants::{Mutant, planted};
-use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::{MutexGuard, rank};
 use crate::{Error, ErrorKind, Result};
+use duramen_log::format::Extent;
+use duramen_log::mutants::{Mutant, planted};
+use duramen_log::open_block::Purpose;
+use duramen_log::space::Space;
+use duramen_log::supply::Supply;
+use duramen_log::sync::atomic::Ordering::Relaxed;
+use duramen_log::sync::{MutexGuard, rank};
 use duramen_media::Medium;
 
 /// How often a writer makes space and searches again.

@@ -6,8 +6,8 @@ use super::grow::Growth;
 use super::retired_table::{Left, Until};
 use crate::Result;
 use crate::options::DEAD_PERCENT;
-use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::time::Instant;
+use duramen_log::sync::atomic::Ordering::Relaxed;
+use duramen_log::sync::time::Instant;
 use duramen_media::{Granularity, Medium};
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ impl<M: Medium> Maintenance<M> {
         let used = self.log().used_bytes();
         let used =
             used.saturating_sub(self.compaction.retired_extents.load(Relaxed) * self.log().extent_bytes);
-        let least = match self.log().tuning.compaction_bytes_min {
+        let least = match self.records.tuning.compaction_bytes_min {
             Some(least) => least,
             None => DEAD_BYTES_MIN.max(16 * self.log().extent_bytes).max(self.dead_bytes_spare(used)),
         };

@@ -2,9 +2,9 @@
 
 use super::Maintenance;
 use super::compaction::{Compactor, ROUND_BYTES};
-use crate::format::Extent;
-use crate::log::blocks::Use;
-use crate::sync::atomic::Ordering::Relaxed;
+use duramen_log::blocks::Use;
+use duramen_log::format::Extent;
+use duramen_log::sync::atomic::Ordering::Relaxed;
 use duramen_media::Medium;
 
 /// Verifying reads about this much in one round.

@@ -1,11 +1,11 @@
-//! Changes of stale counts by compaction, and the accounting of tombstone bytes: see [`crate::index::stale`].
+//! Changes of stale counts by compaction, and the accounting of tombstone bytes: see [`duramen_index::stale`].
 
 use super::Maintenance;
 use super::compaction::Compactor;
-use crate::format::Owner;
-use crate::index::either::Place;
-use crate::index::stale::TransactionOutcome;
-use crate::sync::reclaim::{self, Guard};
+use duramen_index::either::Place;
+use duramen_index::stale::TransactionOutcome;
+use duramen_log::format::Owner;
+use duramen_log::sync::reclaim::{self, Guard};
 use duramen_media::Medium;
 
 /// The key of a record that the compactor found.

@@ -4,11 +4,11 @@ use super::Maintenance;
 use super::blocks::records_of_open;
 use super::compaction::{Compactor, ROUND_BYTES};
 use super::emptying::BlockRecord;
-use crate::format::Extent;
-use crate::log::blocks::Use;
 use crate::read::table::Table;
-use crate::sync::reclaim::{self, Guard};
 use crate::write::expire::Expiring;
+use duramen_log::blocks::Use;
+use duramen_log::format::Extent;
+use duramen_log::sync::reclaim::{self, Guard};
 use duramen_media::Medium;
 use std::time::Duration;
 

@@ -1,14 +1,14 @@
 //! How long readers verify records; when the background thread is woken; the effect of a panic in the compactor.
 
-use crate::format::Extent;
-use crate::log::Log;
-use crate::log::appender::Appender;
-use crate::log::blocks::Use;
-use crate::log::open_block::Purpose;
-use crate::log::supply::{FreeOnly, Supply};
 use crate::options::Options;
-use crate::sync::reclaim;
 use crate::{Error, ErrorKind, Result};
+use duramen_log::Log;
+use duramen_log::appender::Appender;
+use duramen_log::blocks::Use;
+use duramen_log::format::Extent;
+use duramen_log::open_block::Purpose;
+use duramen_log::supply::{FreeOnly, Supply};
+use duramen_log::sync::reclaim;
 use duramen_media::{Medium, MediumKind};
 use std::cell::RefCell;
 use std::time::Duration;
@@ -75,7 +75,7 @@ fn a_put_under_locks_without_free_space_wakes_the_background_thread() {
     assert!(maintenance.take_free([1; 3], Purpose::Write).is_none());
     assert!(was_woken(), "nothing is free, but the background thread was not woken");
     // It searched just now, and found nothing.
-    maintenance.wake.no_progress.store(true, crate::sync::atomic::Ordering::Relaxed);
+    maintenance.wake.no_progress.store(true, duramen_log::sync::atomic::Ordering::Relaxed);
     assert!(maintenance.take_free([1; 3], Purpose::Write).is_none());
     assert!(!was_woken());
 }
@@ -196,7 +196,7 @@ fn a_store_dropped_by_a_panic_of_its_user_is_closed() {
 /// Counting again reads the whole store under the compactor, for which a writer without space waits.
 #[test]
 fn a_recount_is_postponed_for_a_writer_that_waits_for_the_compactor() {
-    use crate::sync::atomic::Ordering::Relaxed;
+    use duramen_log::sync::atomic::Ordering::Relaxed;
     let mut options = Options {
         medium: MediumKind::Volatile,
         extent_bytes: Some(4096),

@@ -1,8 +1,8 @@
 //! How other threads wake the store's own thread.
 
-use crate::sync::atomic::AtomicBool;
-use crate::sync::lock;
-use crate::sync::{Condvar, Mutex};
+use duramen_log::sync::atomic::AtomicBool;
+use duramen_log::sync::lock;
+use duramen_log::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 /// The signal that wakes the background thread.

@@ -14,10 +14,10 @@
 //! One word serves many keys, and the last reader overwrites it. These times are only reported; nothing is decided by
 //! them.
 
-use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::atomic::{AtomicU32, AtomicU64};
-use crate::sync::current::Current;
-use crate::sync::reclaim::{self, Guard};
+use duramen_log::sync::atomic::Ordering::Relaxed;
+use duramen_log::sync::atomic::{AtomicU32, AtomicU64};
+use duramen_log::sync::current::Current;
+use duramen_log::sync::reclaim::{self, Guard};
 use duramen_media::Offset;
 use std::cell::Cell;
 

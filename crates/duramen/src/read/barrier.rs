@@ -1,6 +1,6 @@
 //! The read barrier of a reader within a group.
 
-use crate::format::Extent;
+use duramen_log::format::Extent;
 use std::cell::Cell;
 
 /// The conditions for showing a reader's results within a group.

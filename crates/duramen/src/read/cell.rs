@@ -1,11 +1,11 @@
-//! Cells as seen by readers and updates: a copy at one moment, and one store. [`crate::log::cell`] defines what a cell
+//! Cells as seen by readers and updates: a copy at one moment, and one store. [`duramen_log::cell`] defines what a cell
 //! is.
 
 use super::Records;
 use super::barrier::ReadBarrier;
-use crate::log::cell::Cell;
-use crate::mutants::{Mutant, planted};
-use crate::sync::atomic::Ordering::{Acquire, Release};
+use duramen_log::cell::Cell;
+use duramen_log::mutants::{Mutant, planted};
+use duramen_log::sync::atomic::Ordering::{Acquire, Release};
 use duramen_media::Medium;
 
 /// A cell's value at one moment; a small one needs no allocation.

@@ -33,10 +33,10 @@ use super::Records;
 use super::table::{Table, Target};
 use super::value::{Record, is_same};
 use crate::Error;
-use crate::index::Slot;
-use crate::log::read::{self, Unknown, Wrong};
-use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use crate::sync::reclaim;
+use duramen_index::Slot;
+use duramen_log::read::{self, Unknown, Wrong};
+use duramen_log::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use duramen_log::sync::reclaim;
 use duramen_media::{Medium, Offset};
 
 /// The record of the key that a writer found in a slot.
@@ -78,7 +78,7 @@ impl<M: Medium> Records<M> {
     #[cold]
     #[inline(never)]
     fn verify_record(&self, at: Offset) -> Result<(), Wrong> {
-        if crate::mutants::planted(crate::mutants::Mutant::UsedUnverified) {
+        if duramen_log::mutants::planted(duramen_log::mutants::Mutant::UsedUnverified) {
             return Ok(());
         }
         read::verify_unverified(&self.log.medium, &self.log.blocks, at)

@@ -9,9 +9,9 @@
 //! reads the count observes every drop before.
 
 use super::value::Stamp;
-use crate::format::Owner;
-use crate::sync::atomic::AtomicU64;
-use crate::sync::atomic::Ordering::{Acquire, Release};
+use duramen_log::format::Owner;
+use duramen_log::sync::atomic::AtomicU64;
+use duramen_log::sync::atomic::Ordering::{Acquire, Release};
 
 const STRIPES: usize = if cfg!(loom) { 1 } else { 4096 };
 

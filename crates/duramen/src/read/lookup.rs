@@ -8,11 +8,11 @@ use super::table::{Table, Target};
 use super::value::{Record, Stamp, Value, is_same};
 use super::visibility::{Standing, Visibility};
 use crate::Result;
-use crate::format::Version;
-use crate::index::Slot;
-use crate::log::read;
-use crate::mutants::{Mutant, planted};
-use crate::sync::reclaim::{self, Guard};
+use duramen_index::Slot;
+use duramen_log::format::Version;
+use duramen_log::mutants::{Mutant, planted};
+use duramen_log::read;
+use duramen_log::sync::reclaim::{self, Guard};
 use duramen_media::{Medium, Offset};
 
 /// Versions count units of 256 ns, where there is a clock.

@@ -6,8 +6,8 @@ use super::table::{Table, Target};
 use super::value::Value;
 use super::visibility::Visibility;
 use crate::Result;
-use crate::index::Slot;
-use crate::sync::reclaim::{self, Guard};
+use duramen_index::Slot;
+use duramen_log::sync::reclaim::{self, Guard};
 use duramen_media::Medium;
 
 impl<M: Medium> Records<M> {

@@ -9,19 +9,19 @@ pub(crate) mod lookup;
 mod many;
 pub(crate) mod names;
 pub(crate) mod range;
-mod reachable;
 pub(crate) mod scan;
 mod sparse_keys;
 pub(crate) mod table;
 pub(crate) mod value;
 pub(crate) mod visibility;
 
-use crate::index::stripes::Stripes;
-use crate::index::{Hasher, KeyBytes, Keys};
-use crate::log::Log;
-use crate::sync::atomic::{AtomicBool, AtomicU64};
-use crate::sync::barrier::ExclusiveBarrier;
+use crate::tuning::Tuning;
 use access::Access;
+use duramen_index::stripes::Stripes;
+use duramen_index::{Hasher, KeyBytes, Keys};
+use duramen_log::Log;
+use duramen_log::sync::atomic::{AtomicBool, AtomicU64};
+use duramen_log::sync::barrier::ExclusiveBarrier;
 use duramen_media::{Medium, Offset};
 use forgotten::Forgotten;
 use table::Tables;
@@ -39,6 +39,7 @@ pub(crate) struct Records<M: Medium> {
     pub access: Access,
     /// The barrier that writers enter.
     pub barrier: ExclusiveBarrier,
+    pub tuning: Tuning,
     /// Keys that were swept because they had expired.
     pub expired: AtomicU64,
     /// The process before was killed, and the medium keeps bytes that the CPU's caches had not written back. Recovery
@@ -57,6 +58,7 @@ impl<M: Medium> Records<M> {
         log: Log<M>,
         hasher: Hasher,
         tables: Tables,
+        tuning: Tuning,
         cells_unflushed: bool,
         has_unverified: bool,
     ) -> Self {
@@ -67,6 +69,7 @@ impl<M: Medium> Records<M> {
             forgotten: Forgotten::default(),
             access: Access::default(),
             barrier: ExclusiveBarrier::default(),
+            tuning,
             expired: AtomicU64::new(0),
             cells_unflushed: AtomicBool::new(cells_unflushed),
             has_unverified: AtomicBool::new(has_unverified),

@@ -16,8 +16,8 @@
 //! both under its key's lock. An index checkpoint has the places, since recovery does not read the blocks that the
 //! checkpoint covers.
 
-use crate::mutants::{Mutant, planted};
-use crate::sync::{Mutex, lock};
+use duramen_log::mutants::{Mutant, planted};
+use duramen_log::sync::{Mutex, lock};
 use duramen_media::Offset;
 
 /// See the module.

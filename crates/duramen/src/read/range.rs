@@ -9,12 +9,12 @@ use super::Records;
 use super::barrier::ReadBarrier;
 use super::table::{Table, Target};
 use super::value::Value;
-use crate::index::ordered::Chunk;
-use crate::index::{KeyBytes, Keys};
-use crate::sync::Arc;
-use crate::sync::atomic::Ordering::Acquire;
-use crate::sync::reclaim::{self, Guard};
 use crate::{Error, ErrorKind, Result};
+use duramen_index::ordered::Chunk;
+use duramen_index::{KeyBytes, Keys};
+use duramen_log::sync::Arc;
+use duramen_log::sync::atomic::Ordering::Acquire;
+use duramen_log::sync::reclaim::{self, Guard};
 use duramen_media::{Mapped, Medium, Offset};
 use std::ops::{Bound, RangeBounds};
 
@@ -112,7 +112,7 @@ impl Side {
     }
 }
 
-/// Prefetches records whole, like [`Log::fetch_ahead`](crate::log::Log::fetch_ahead).
+/// Prefetches records whole, like [`Log::fetch_ahead`](duramen_log::Log::fetch_ahead).
 struct Ahead<'a, M: Medium>(&'a Records<M>);
 
 impl<M: Medium> Keys for Ahead<'_, M> {

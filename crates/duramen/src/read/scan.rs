@@ -6,10 +6,10 @@ use super::sparse_keys::List;
 use super::table::{Table, Target};
 use super::value::{Cursor, Value};
 use super::visibility::Visibility;
-use crate::index::Slot;
-use crate::index::words::Words;
-use crate::sync::reclaim::{self, Guard};
 use crate::{Error, ErrorKind, Result};
+use duramen_index::Slot;
+use duramen_index::words::Words;
+use duramen_log::sync::reclaim::{self, Guard};
 use duramen_media::Medium;
 
 /// Buckets that a scan may visit, however few entries are requested: those of the smallest index, which takes some

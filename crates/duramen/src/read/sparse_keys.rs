@@ -3,15 +3,15 @@
 //! times.
 //!
 //! A walk that has found all keys leaves them here for the picks that follow. Every inserted key is counted after its
-//! slot is set ([`Epochs::came`](crate::durability::Epochs::came)), and a list carries the count from before its walk.
+//! slot is set ([`Epochs::came`](duramen_log::durability::Epochs::came)), and a list carries the count from before its walk.
 //! So:
 //!
 //! Invariant: while the count is the same, all present keys, of writes that have returned, are in the list. Some of the
 //! listed keys may be gone: the caller checks the picked key.
 
-use crate::sync::atomic::AtomicBool;
-use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::{Mutex, lock, rank};
+use duramen_log::sync::atomic::AtomicBool;
+use duramen_log::sync::atomic::Ordering::Relaxed;
+use duramen_log::sync::{Mutex, lock, rank};
 
 /// Maximum of keys and bytes of a list.
 const KEYS_MAX: usize = 1024;

@@ -16,19 +16,19 @@
 
 use super::names::{Before, Names};
 use super::sparse_keys::SparseKeys;
-use crate::format::{Owner, OwnerKind, Version};
-use crate::index::collection::{Arena, CollectionIndex, Order};
-use crate::index::either::Index;
-use crate::index::hash::HashIndex;
-use crate::index::ordered::OrderedIndex;
-use crate::index::stripes::Stripes;
-use crate::mutants::{Mutant, planted};
-use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
-use crate::sync::current::Current;
-use crate::sync::reclaim::{self, Guard};
-use crate::sync::{Arc, Mutex, lock, rank, statics};
 use crate::{Error, ErrorKind, Result};
+use duramen_index::collection::{Arena, CollectionIndex, Order};
+use duramen_index::either::Index;
+use duramen_index::hash::HashIndex;
+use duramen_index::ordered::OrderedIndex;
+use duramen_index::stripes::Stripes;
+use duramen_log::format::{Owner, OwnerKind, Version};
+use duramen_log::mutants::{Mutant, planted};
+use duramen_log::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use duramen_log::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use duramen_log::sync::current::Current;
+use duramen_log::sync::reclaim::{self, Guard};
+use duramen_log::sync::{Arc, Mutex, lock, rank, statics};
 use duramen_media::Offset;
 use std::collections::{HashMap, HashSet};
 

@@ -2,10 +2,10 @@
 
 use super::cell::CellCopy;
 use super::table::RootRef;
-use crate::format::record::{self, HEADER_BYTES, Head, Trailer};
-use crate::format::{Owner, u64_at};
-use crate::log::cell::Cell;
-use crate::sync::reclaim::{Guard, ValuePin};
+use duramen_log::cell::Cell;
+use duramen_log::format::record::{self, HEADER_BYTES, Head, Trailer};
+use duramen_log::format::{Owner, u64_at};
+use duramen_log::sync::reclaim::{Guard, ValuePin};
 use duramen_media::Offset;
 
 /// Position in a scan; 0 begins, and a returned 0 means the end.

@@ -14,9 +14,9 @@ use super::Records;
 use super::barrier::ReadBarrier;
 use super::value::Record;
 use crate::Result;
-use crate::format::Epoch;
-use crate::index::Slot;
-use crate::mutants::{Mutant, planted};
+use duramen_index::Slot;
+use duramen_log::format::Epoch;
+use duramen_log::mutants::{Mutant, planted};
 use duramen_media::{Medium, Offset};
 
 /// The state of the transaction of a pending transaction record, for a reader.

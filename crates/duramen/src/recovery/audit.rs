@@ -10,15 +10,15 @@
 //! A count that is too high keeps a tombstone forever; one that is too low lets a deleted key come back after a crash.
 //! A store's answers show neither. Counts are compared by the hash of the key, so that an audit takes little memory.
 
-use crate::format::block::TransactionOutcomes;
-use crate::format::record::{Step, Walk};
-use crate::format::transaction::keep_what_counts;
-use crate::format::{Extent, HEAD_BYTES, Owner, Seeds, block};
-use crate::index::Hasher;
-use crate::log::blocks::{Blocks, Use};
-use crate::log::read;
 use crate::read::table::Tables;
-use crate::sync::reclaim;
+use duramen_index::Hasher;
+use duramen_log::blocks::{Blocks, Use};
+use duramen_log::format::block::TransactionOutcomes;
+use duramen_log::format::record::{Step, Walk};
+use duramen_log::format::transaction::keep_what_counts;
+use duramen_log::format::{Extent, HEAD_BYTES, Owner, Seeds, block};
+use duramen_log::read;
+use duramen_log::sync::reclaim;
 use duramen_media::{Medium, Offset};
 use std::collections::HashMap;
 

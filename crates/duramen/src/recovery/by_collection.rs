@@ -7,13 +7,13 @@
 
 use super::checkpoint::Checkpoint;
 use super::given::Scan;
-use crate::format::record::Header;
-use crate::format::{Owner, Version};
-use crate::index::Slot;
-use crate::index::collection::{CollectionIndex, Counted, position_of};
-use crate::index::ordered::Sorted;
-use crate::mutants::{Mutant, planted};
-use crate::sync;
+use duramen_index::Slot;
+use duramen_index::collection::{CollectionIndex, Counted, position_of};
+use duramen_index::ordered::Sorted;
+use duramen_log::format::record::Header;
+use duramen_log::format::{Owner, Version};
+use duramen_log::mutants::{Mutant, planted};
+use duramen_log::sync;
 use duramen_media::Medium;
 use std::collections::HashMap;
 

@@ -6,14 +6,14 @@
 //! together, while its segments stay in the nearest caches.
 
 use super::given::Scan;
-use crate::format::Version;
-use crate::format::record::HEADER_BYTES;
-use crate::index::Slot;
-use crate::index::either::Index;
-use crate::index::hash::HashIndex;
-use crate::log::KEY_BYTES_USUAL;
 use crate::read::table::Table;
-use crate::sync::reclaim::{self, Guard};
+use duramen_index::Slot;
+use duramen_index::either::Index;
+use duramen_index::hash::HashIndex;
+use duramen_log::KEY_BYTES_USUAL;
+use duramen_log::format::Version;
+use duramen_log::format::record::HEADER_BYTES;
+use duramen_log::sync::reclaim::{self, Guard};
 use duramen_media::Medium;
 
 /// Bytes of index that are worked on at a time: half of the second-level cache of most CPUs.
@@ -118,7 +118,7 @@ impl<M: Medium> Scan<'_, M> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::sync::Arc;
+    use duramen_log::sync::Arc;
 
     #[test]
     fn a_table_without_records_takes_no_memory_for_records() {

@@ -6,15 +6,15 @@
 
 use super::by_hash;
 use super::given::Scan;
-use crate::format::{Owner, Version};
-use crate::index::ordered::{Gathered, Parting, Sorted};
-use crate::index::{Keys as _, Slot};
-use crate::mutants::{Mutant, planted};
 use crate::read::table::Table;
-use crate::sync;
-use crate::sync::atomic::AtomicI64;
-use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::reclaim;
+use duramen_index::ordered::{Gathered, Parting, Sorted};
+use duramen_index::{Keys as _, Slot};
+use duramen_log::format::{Owner, Version};
+use duramen_log::mutants::{Mutant, planted};
+use duramen_log::sync;
+use duramen_log::sync::atomic::AtomicI64;
+use duramen_log::sync::atomic::Ordering::Relaxed;
+use duramen_log::sync::reclaim;
 use duramen_media::Medium;
 use std::collections::HashMap;
 

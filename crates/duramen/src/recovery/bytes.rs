@@ -1,8 +1,8 @@
 //! The bytes of a block, where some of them cannot be read.
 
-use crate::format::block::DataBlock;
-use crate::format::holes::Holes;
-use crate::log::read;
+use duramen_log::format::block::DataBlock;
+use duramen_log::format::holes::Holes;
+use duramen_log::read;
 use duramen_media::{Medium, Offset};
 
 /// The bytes of a block up to the first unreadable one, and the readable parts after it: where each begins in the

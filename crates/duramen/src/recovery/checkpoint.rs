@@ -33,7 +33,7 @@
 //!
 //! Two counts are less exact afterwards. *Stale counts*: a count in the checkpoint may include records that are gone,
 //! and records that are read are not counted. So after a crash a count is 0 if the checkpoint says so and no record of
-//! the key was read. Else it is "many" ([`STALE_MANY`](crate::index::Slot::STALE_MANY)), which compaction counts again
+//! the key was read. Else it is "many" ([`STALE_MANY`](duramen_index::Slot::STALE_MANY)), which compaction counts again
 //! when it must. 0 is right: blocks with records that no slot counts are retired, and not kept. *Live bytes* of a kept
 //! block are those at 3. Records superseded between a page and 3 are subtracted again when their successors are read:
 //! too few, never too many, so compaction starts too early at most. So before 3 the checkpoint waits for each writer
@@ -64,19 +64,19 @@
 //! Recovery with a checkpoint does not verify each record. The background thread does it afterwards
 //! (`Maintenance::verify`), as does `duramen check`.
 
-use crate::format::block::DataBlock;
-use crate::format::checkpoint::{Damage, Kept, Page, Root, TablePages};
-use crate::format::holes::Holes;
-use crate::format::superblock::Superblock;
-use crate::format::{Epoch, Extent, Owner, block};
-use crate::index::collection::CollectionIndex;
-use crate::index::either::Index;
-use crate::index::key_index::KeyIndex;
-use crate::index::{KeepFilter, PagesOf};
-use crate::log::read;
-use crate::mutants::{Mutant, planted};
-use crate::sync::atomic::AtomicUsize;
-use crate::sync::atomic::Ordering::Relaxed;
+use duramen_index::collection::CollectionIndex;
+use duramen_index::either::Index;
+use duramen_index::key_index::KeyIndex;
+use duramen_index::{KeepFilter, PagesOf};
+use duramen_log::format::block::DataBlock;
+use duramen_log::format::checkpoint::{Damage, Kept, Page, Root, TablePages};
+use duramen_log::format::holes::Holes;
+use duramen_log::format::superblock::Superblock;
+use duramen_log::format::{Epoch, Extent, Owner, block};
+use duramen_log::mutants::{Mutant, planted};
+use duramen_log::read;
+use duramen_log::sync::atomic::AtomicUsize;
+use duramen_log::sync::atomic::Ordering::Relaxed;
 use duramen_media::{Medium, Offset};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -221,7 +221,7 @@ impl<'m> Checkpoint<'m> {
                 }
             }
         };
-        crate::sync::on_threads(threads, work).into_iter().flatten().next()
+        duramen_log::sync::on_threads(threads, work).into_iter().flatten().next()
     }
 
     /// After a clean close: the checkpoint's own list says what each block is. `must_read` selects kept blocks that are

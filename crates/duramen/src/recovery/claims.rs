@@ -3,8 +3,8 @@
 //! Nothing here is verified. A record's checksum covers header, key and value together, so a damaged record does not
 //! show which part is wrong. The names tell users what they may have lost; no lookup and no recovery depends on them.
 
-use crate::format::record::{Header, Kind};
-use crate::format::{Owner, Version};
+use duramen_log::format::record::{Header, Kind};
+use duramen_log::format::{Owner, Version};
 
 /// A record that is not whole, or bytes in which no record can be made out.
 #[derive(Clone, Debug)]

@@ -10,13 +10,13 @@
 //! pairs of one key. Where some keys have more records than others there are more pairs, and the estimate is too low.
 
 use super::bytes::bytes_of;
-use crate::format::Owner;
-use crate::format::block;
-use crate::format::block::DataBlock;
-use crate::format::holes::Holes;
-use crate::format::record::{Header, Kind};
-use crate::index::Hasher;
-use crate::index::ordered::Parting;
+use duramen_index::Hasher;
+use duramen_index::ordered::Parting;
+use duramen_log::format::Owner;
+use duramen_log::format::block;
+use duramen_log::format::block::DataBlock;
+use duramen_log::format::holes::Holes;
+use duramen_log::format::record::{Header, Kind};
 use duramen_media::Medium;
 
 /// Each is read up to a random place, on average half of it; of a few blocks more is taken.

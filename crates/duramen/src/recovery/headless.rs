@@ -13,10 +13,10 @@
 //! extents, and places where blocks of larger extents begin. [`erase`](crate::erase) leaves a note in the head that the
 //! data after it is no longer needed.
 
-use crate::format::holes::Holes;
-use crate::format::superblock::{BOOT_UNKNOWN, EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, Regime, Superblock};
-use crate::format::{Extent, HEAD_BYTES, block};
-use crate::log::read;
+use duramen_log::format::holes::Holes;
+use duramen_log::format::superblock::{BOOT_UNKNOWN, EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, Regime, Superblock};
+use duramen_log::format::{Extent, HEAD_BYTES, block};
+use duramen_log::read;
 use duramen_media::{Medium, Offset};
 use std::collections::BTreeMap;
 use std::ops::Range;

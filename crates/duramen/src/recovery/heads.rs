@@ -6,16 +6,16 @@
 use super::checkpoint::{Checkpoint, Plan};
 use super::given::Flushes;
 use super::{Cut, Stop, scan};
-use crate::format::block::DataBlock;
-use crate::format::checkpoint::{Damage, Kept};
-use crate::format::holes::Holes;
-use crate::format::mark::Mark;
-use crate::format::superblock::{BOOT_UNKNOWN, Regime, Superblock};
-use crate::format::{Epoch, Extent, Generation, HEAD_BYTES, block};
-use crate::log::read;
-use crate::mutants::{Mutant, planted};
 use crate::options::{IndexKind, OnCorruption, Options};
 use crate::{Error, ErrorKind, Result};
+use duramen_log::format::block::DataBlock;
+use duramen_log::format::checkpoint::{Damage, Kept};
+use duramen_log::format::holes::Holes;
+use duramen_log::format::mark::Mark;
+use duramen_log::format::superblock::{BOOT_UNKNOWN, Regime, Superblock};
+use duramen_log::format::{Epoch, Extent, Generation, HEAD_BYTES, block};
+use duramen_log::mutants::{Mutant, planted};
+use duramen_log::read;
 use duramen_media::{Granularity, Medium, Offset};
 use std::ops::RangeInclusive;
 
@@ -83,7 +83,7 @@ impl<'m, M: Medium> Source<'m, M> {
     pub(super) fn new(medium: &'m M, superblock: Superblock, options: &'m Options) -> Result<Self> {
         let extent_bytes = u64::from(superblock.extent_bytes);
         let threads = match options.recovery_threads {
-            0 => crate::sync::thread::available_parallelism().map_or(1, usize::from),
+            0 => duramen_log::sync::thread::available_parallelism().map_or(1, usize::from),
             threads => threads,
         };
         let rebooted = superblock.boot_id == BOOT_UNKNOWN || superblock.boot_id != options.boot_id_now();

@@ -2,13 +2,13 @@
 
 use super::checkpoint::{Checkpoint, Plan};
 use super::given::{FoundRoot, Scan};
-use crate::format::Owner;
-use crate::format::record::{self, Kind};
-use crate::index::{KeyBytes, Keys, Slot};
-use crate::log::read;
-use crate::mutants::{Mutant, planted};
 use crate::read::table;
-use crate::sync::reclaim;
+use duramen_index::{KeyBytes, Keys, Slot};
+use duramen_log::format::Owner;
+use duramen_log::format::record::{self, Kind};
+use duramen_log::mutants::{Mutant, planted};
+use duramen_log::read;
+use duramen_log::sync::reclaim;
 use duramen_media::{Medium, Offset};
 use std::collections::{HashMap, HashSet};
 

@@ -1,10 +1,10 @@
 //! The result of reading one block.
 
 use super::claims::Claim;
-use crate::format::Epoch;
-use crate::format::block::{TransactionOutcome, TransactionOutcomes};
-use crate::format::record::Header;
-use crate::format::transaction::{Part, Parts};
+use duramen_log::format::Epoch;
+use duramen_log::format::block::{TransactionOutcome, TransactionOutcomes};
+use duramen_log::format::record::Header;
+use duramen_log::format::transaction::{Part, Parts};
 
 /// The contents of one block.
 #[derive(Clone, Debug, Default)]

@@ -8,20 +8,20 @@ use super::claims::claims_in;
 use super::entries::{Entries, Left};
 use super::given::{Flushes, FoundRoot, Scan};
 use super::outcome::Outcome;
-use crate::format::block::DataBlock;
-use crate::format::holes::Holes;
-use crate::format::mark::record_sum;
-use crate::format::record::{self, Header, Kind, Step, Walk};
-use crate::format::superblock::Superblock;
-use crate::format::{Epoch, Owner, Seeds, block};
-use crate::index::Slot;
-use crate::log::blocks::{Block, Use};
-use crate::mutants::{Mutant, planted};
 use crate::options::Progress;
 use crate::read::table::Table;
-use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::atomic::{AtomicU64, AtomicUsize};
-use crate::sync::reclaim;
+use duramen_index::Slot;
+use duramen_log::blocks::{Block, Use};
+use duramen_log::format::block::DataBlock;
+use duramen_log::format::holes::Holes;
+use duramen_log::format::mark::record_sum;
+use duramen_log::format::record::{self, Header, Kind, Step, Walk};
+use duramen_log::format::superblock::Superblock;
+use duramen_log::format::{Epoch, Owner, Seeds, block};
+use duramen_log::mutants::{Mutant, planted};
+use duramen_log::sync::atomic::Ordering::Relaxed;
+use duramen_log::sync::atomic::{AtomicU64, AtomicUsize};
+use duramen_log::sync::reclaim;
 use duramen_media::{Medium, Offset};
 use std::collections::HashSet;
 
@@ -153,7 +153,7 @@ impl<M: Medium> Scan<'_, M> {
             (outcomes, left)
         };
         let (outcomes, mut left): (Vec<_>, Vec<Left>) =
-            crate::sync::on_threads(threads, work).into_iter().unzip();
+            duramen_log::sync::on_threads(threads, work).into_iter().unzip();
         let mut outcomes: Vec<(DataBlock, Outcome)> = outcomes.into_iter().flatten().collect();
         outcomes.sort_by_key(|(block, _)| block.extent);
         left.extend(self.count_transactions(&mut outcomes, threads));

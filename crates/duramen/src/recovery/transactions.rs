@@ -25,13 +25,13 @@ use super::entries::{Entries, Left};
 use super::given::Scan;
 use super::outcome::Outcome;
 use super::scan::Reading;
-use crate::format::TransactionId;
-use crate::format::block::{DataBlock, TransactionOutcome};
-use crate::format::record::{Header, Kind, Step};
-use crate::format::transaction::{Part, TransactionSum};
-use crate::mutants::{Mutant, planted};
-use crate::sync::atomic::AtomicUsize;
-use crate::sync::atomic::Ordering::Relaxed;
+use duramen_log::format::TransactionId;
+use duramen_log::format::block::{DataBlock, TransactionOutcome};
+use duramen_log::format::record::{Header, Kind, Step};
+use duramen_log::format::transaction::{Part, TransactionSum};
+use duramen_log::mutants::{Mutant, planted};
+use duramen_log::sync::atomic::AtomicUsize;
+use duramen_log::sync::atomic::Ordering::Relaxed;
 use duramen_media::Medium;
 use std::collections::HashMap;
 
@@ -170,7 +170,7 @@ impl<M: Medium> Scan<'_, M> {
         outcome.claims.extend(claims_in(bytes, base, part.from, part.to));
         entry.set_unverified(true);
         entry.set_unknown();
-        if entry.state() == crate::log::blocks::Use::Sealed {
+        if entry.state() == duramen_log::blocks::Use::Sealed {
             entry.set_aside();
         }
     }
@@ -198,7 +198,7 @@ impl<M: Medium> Scan<'_, M> {
         };
         let threads = if counting.len() < 2 { 1 } else { threads };
         let mut left = Vec::new();
-        for (done, its) in crate::sync::on_threads(threads, work) {
+        for (done, its) in duramen_log::sync::on_threads(threads, work) {
             for (number, read) in done {
                 let outcome = &mut outcomes[number].1;
                 outcome.records += read.records;

@@ -4,13 +4,13 @@
 //! Reads only, like all of recovery before it adopts: a refused open has changed nothing. Whole blocks are no longer
 //! unverified; the others are damaged blocks whose slots the checkpoint knows.
 
-use crate::format::block;
-use crate::format::checkpoint::{Damage, Kept};
-use crate::format::holes::Holes;
-use crate::format::record::{Step, Walk};
-use crate::log::blocks::Blocks;
-use crate::log::read;
-use crate::sync::each_on_threads;
+use duramen_log::blocks::Blocks;
+use duramen_log::format::block;
+use duramen_log::format::checkpoint::{Damage, Kept};
+use duramen_log::format::holes::Holes;
+use duramen_log::format::record::{Step, Walk};
+use duramen_log::read;
+use duramen_log::sync::each_on_threads;
 use duramen_media::{Medium, Offset};
 
 /// Describes in words the damage of the kept blocks that is not recorded yet.

@@ -1,11 +1,11 @@
 //! The names of a store's tables, in DRAM: see [`super::tables`].
 
 use crate::Result;
-use crate::format::Owner;
 use crate::read::Records;
 use crate::read::table::Named;
-use crate::sync::{Arc, Mutex, MutexGuard, lock, rank};
 use crate::write::WriterState;
+use duramen_log::format::Owner;
+use duramen_log::sync::{Arc, Mutex, MutexGuard, lock, rank};
 use duramen_media::Medium;
 use std::collections::BTreeMap;
 

@@ -2,12 +2,12 @@
 
 use super::StoreOn;
 use super::collections::ElementOrder;
-use crate::format::superblock::{Found, Superblock};
-use crate::format::{Owner, OwnerKind};
 use crate::options::{IndexKind, Options};
 use crate::read::CollectionId;
 use crate::recovery::{self, Claim, Recovered, Said, headless};
 use crate::{Durability, Error, ErrorKind, Meta, Result};
+use duramen_log::format::superblock::{Found, Superblock};
+use duramen_log::format::{Owner, OwnerKind};
 use duramen_media::{Create, Mapped, Medium};
 use std::collections::HashMap;
 use std::path::Path;

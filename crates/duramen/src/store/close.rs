@@ -5,10 +5,10 @@
 
 use super::{PENS, StoreOn};
 use crate::Error;
-use crate::format::superblock::Regime;
-use crate::sync::Arc;
-use crate::sync::atomic::Ordering::Acquire;
 use crate::write::locks::close_barrier;
+use duramen_log::format::superblock::Regime;
+use duramen_log::sync::Arc;
+use duramen_log::sync::atomic::Ordering::Acquire;
 use duramen_media::{Mapped, Medium};
 use std::fmt;
 use std::panic::Location;

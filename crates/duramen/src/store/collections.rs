@@ -15,18 +15,18 @@
 
 use super::writer::WriterOn;
 use super::{Part, StoreOn};
-use crate::format::OwnerKind;
-use crate::index::Slot;
-use crate::index::collection::Order;
-use crate::mutants::{Mutant, planted};
 use crate::read::barrier::ReadBarrier;
 use crate::read::table::{Table, Target};
 use crate::read::{CollectionId, Cursor, Records, Value};
-use crate::sync::Arc;
-use crate::sync::reclaim;
 use crate::write::Swap;
 use crate::write::batch::In;
 use crate::{Batch, Error, ErrorKind, Meta, Result, Stamp};
+use duramen_index::Slot;
+use duramen_index::collection::Order;
+use duramen_log::format::OwnerKind;
+use duramen_log::mutants::{Mutant, planted};
+use duramen_log::sync::Arc;
+use duramen_log::sync::reclaim;
 use duramen_media::{Mapped, Medium};
 
 /// Elements that a walk by ranks takes from the index at a time, first and later: many walks need only a few.

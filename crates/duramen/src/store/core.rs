@@ -4,15 +4,15 @@ use super::catalog::Catalog;
 use crate::ErrorKind;
 use crate::Result;
 use crate::background::Maintenance;
-use crate::format::superblock::Regime;
-use crate::log::blocks::Use;
-use crate::log::open_block::Purpose;
 use crate::recovery::Summary;
-use crate::sync::atomic::AtomicBool;
-use crate::sync::atomic::Ordering::{AcqRel, Relaxed};
-use crate::sync::{Arc, Weak};
 use crate::tuning::Phase;
 use crate::write::{WriteContext, WriterState};
+use duramen_log::blocks::Use;
+use duramen_log::format::superblock::Regime;
+use duramen_log::open_block::Purpose;
+use duramen_log::sync::atomic::AtomicBool;
+use duramen_log::sync::atomic::Ordering::{AcqRel, Relaxed};
+use duramen_log::sync::{Arc, Weak};
 use duramen_media::Medium;
 
 /// See the module.
@@ -56,7 +56,7 @@ impl<M: Medium> Core<M> {
             }
             Ok(()) => {}
         }
-        let _inside = log.tuning.phase(Phase::Close);
+        let _inside = log.phases.enter(Phase::Close);
         // With `Manual`, uncommitted writes are dropped, as the caller requested. So their blocks are not sealed as if
         // they counted: recovery decides by their epoch.
         let manual = log.epochs().regime() == Regime::Manual && log.epochs().wrote();

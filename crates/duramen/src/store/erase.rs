@@ -4,9 +4,9 @@
 //! after it is only read through block headers that the new store writes, and the records of another store are not
 //! valid in its blocks.
 
-use crate::format::{HEAD_BYTES, superblock};
 use crate::options::Options;
 use crate::{Error, Result};
+use duramen_log::format::{HEAD_BYTES, superblock};
 use duramen_media::{Bytes, Create, Offset, PAGE_BYTES, Persistent};
 use std::path::Path;
 

@@ -1,8 +1,8 @@
 //! Key locks: several reads and writes of named keys, without any write of others in between.
 
 use super::writer::WriterOn;
-use crate::sync::holding::Place;
 use crate::{Error, Result};
+use duramen_log::sync::holding::Place;
 use duramen_media::Medium;
 use std::panic::Location;
 

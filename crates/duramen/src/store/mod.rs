@@ -20,21 +20,22 @@ use self::core::{Core, Held};
 #[cfg(test)]
 use crate::background::Maintenance;
 use crate::background::expirations::OnExpired;
-use crate::format::superblock::Regime;
-use crate::log::Log;
-use crate::options::{Durability, IndexKind};
+use crate::options::IndexKind;
 use crate::read::barrier::ReadBarrier;
 use crate::read::table::Target;
 use crate::read::{Cursor, Records, Value};
 use crate::recovery;
 use crate::recovery::audit::Accounts;
-use crate::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
-use crate::sync::reclaim;
-use crate::sync::statics::AtomicU64;
-use crate::sync::thread::JoinHandle;
-use crate::sync::{Arc, Mutex, lock};
 use crate::write::{WriteContext, WriterState};
 use crate::{Batch, Error, Eviction, Meta, OnEvicted, Result, Swap};
+use duramen_log::Log;
+use duramen_log::durability::Durability;
+use duramen_log::format::superblock::Regime;
+use duramen_log::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use duramen_log::sync::reclaim;
+use duramen_log::sync::statics::AtomicU64;
+use duramen_log::sync::thread::JoinHandle;
+use duramen_log::sync::{Arc, Mutex, lock};
 use duramen_media::{Mapped, Medium};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -174,6 +175,18 @@ impl<M: Medium> StoreOn<M> {
     #[inline]
     pub(crate) fn log(&self) -> &Log<M> {
         &self.records().log
+    }
+
+    /// For models.
+    #[cfg(loom)]
+    pub fn modelled_log(&self) -> &Log<M> {
+        self.log()
+    }
+
+    /// For models.
+    #[cfg(loom)]
+    pub fn compact_now(&self) {
+        self.core().maintenance.compact_now();
     }
 
     #[cfg(test)]

@@ -5,20 +5,21 @@ use super::{Core, Shared, Store, StoreOn};
 use crate::background::Maintenance;
 use crate::background::checkpoint::Checkpoints;
 use crate::background::compaction::Compaction;
-use crate::durability::{Activity, DurableState, Epochs, StoreClock};
-use crate::format::superblock::{Found, Regime, Superblock};
-use crate::format::{HEAD_BYTES, Secret, u64_at};
-use crate::log::Log;
-use crate::log::space::{RESERVE_EXTENTS, write_free_headers};
-use crate::mutants::{Mutant, planted};
-use crate::options::{Durability, Options, Residence};
+use crate::options::{Options, Residence};
 use crate::read::Records;
 use crate::recovery::{self, Recovered, headless};
-use crate::sync::Arc;
-use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::thread::JoinHandle;
 use crate::tuning::Phase;
 use crate::{Error, ErrorKind, Result};
+use duramen_log::Log;
+use duramen_log::durability::Durability;
+use duramen_log::durability::{Activity, DurableState, Epochs, StoreClock};
+use duramen_log::format::superblock::{Found, Regime, Superblock};
+use duramen_log::format::{HEAD_BYTES, Secret, u64_at};
+use duramen_log::mutants::{Mutant, planted};
+use duramen_log::space::{RESERVE_EXTENTS, write_free_headers};
+use duramen_log::sync::Arc;
+use duramen_log::sync::atomic::Ordering::Relaxed;
+use duramen_log::sync::thread::JoinHandle;
 use duramen_media::{Medium, Offset};
 use std::path::Path;
 
@@ -67,7 +68,8 @@ impl<M: Medium> StoreOn<M> {
     /// Order: the first extents' headers are durable before the superblock's magic is written. A crash before leaves no
     /// store, and the next open creates it again.
     fn create(medium: &M, options: &Options) -> Result<Superblock> {
-        let _inside = options.tuning.phase(Phase::Create);
+        let phases = options.tuning.phases();
+        let _inside = phases.enter(Phase::Create);
         let extent_bytes = options.extent_for(medium)?;
         let head = HEAD_BYTES.div_ceil(u64::from(extent_bytes)) as u32;
         let extents = (medium.len_max() / u64::from(extent_bytes))
@@ -134,7 +136,7 @@ impl<M: Medium> StoreOn<M> {
         let compaction = Compaction::new(&epochs, options);
         let durable = DurableState::new(epochs, clock, superblock, options.durability);
         let space = recovered.space.with_incarnation(superblock.incarnation);
-        let log = Log::new(medium, recovered.blocks, durable, space, options.tuning.clone());
+        let log = Log::new(medium, recovered.blocks, durable, space, options.tuning.phases());
         log.note_records(recovered.used_bytes, recovered.summary.records);
         let newest = recovered.tables.version();
         recovered.tables.stripes().begin_clock(newest);
@@ -143,6 +145,7 @@ impl<M: Medium> StoreOn<M> {
             log,
             recovered.hasher,
             recovered.tables,
+            options.tuning.clone(),
             recovered.cells_unflushed,
             recovered.has_unverified,
         );
@@ -186,7 +189,8 @@ impl<M: Medium> StoreOn<M> {
         copy_first: usize,
         options: &Options,
     ) -> Result<Superblock> {
-        let _inside = options.tuning.phase(Phase::Adopt);
+        let phases = options.tuning.phases();
+        let _inside = phases.enter(Phase::Adopt);
         recovered.adopt(medium)?;
         // Recovery began with a checkpoint, which stays valid.
         let keeps_checkpoint = options.residence == Residence::Persistent && !recovered.checkpoint.is_empty();
@@ -210,7 +214,7 @@ impl<M: Medium> StoreOn<M> {
     /// Starts the store's background thread.
     fn spawn(core: &Arc<Core<M>>) -> Result<JoinHandle<()>> {
         let core = Arc::clone(core);
-        crate::sync::thread::Builder::new()
+        duramen_log::sync::thread::Builder::new()
             .name("duramen".into())
             .spawn(move || core.maintenance.run_background())
             .map_err(|e| {

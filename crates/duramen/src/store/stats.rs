@@ -1,9 +1,9 @@
 //! Numbers of a store.
 
 use super::Core;
-use crate::index::key_index::Numbers;
-use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::reclaim;
+use duramen_index::key_index::Numbers;
+use duramen_log::sync::atomic::Ordering::Relaxed;
+use duramen_log::sync::reclaim;
 use duramen_media::Medium;
 
 /// Numbers of a store, summed on request; counting them costs writes no shared access.

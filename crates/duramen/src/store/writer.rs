@@ -5,9 +5,9 @@ use super::core::Held;
 use crate::read::barrier::ReadBarrier;
 use crate::read::lookup::Looked;
 use crate::read::table::Target;
-use crate::sync::reclaim;
 use crate::write::{Batch, Modified, Swap, Update, WriteContext, WriterState};
 use crate::{Meta, Result, Stamp, Value};
+use duramen_log::sync::reclaim;
 use duramen_media::{Mapped, Medium};
 use std::marker::PhantomData;
 

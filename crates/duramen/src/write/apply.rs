@@ -10,15 +10,15 @@
 use super::batch::{Batch, BatchWrite, Expect};
 use super::old::Old;
 use super::{Swap, WriteContext, WriterState};
-use crate::format::record::Trailer;
-use crate::format::{Owner, TransactionId};
-use crate::index::Slot;
-use crate::index::either::{Index, Locked};
 use crate::read::Records;
 use crate::read::table::Table;
 use crate::read::value::Record;
-use crate::sync::reclaim;
 use crate::{ErrorKind, Result};
+use duramen_index::Slot;
+use duramen_index::either::{Index, Locked};
+use duramen_log::format::record::Trailer;
+use duramen_log::format::{Owner, TransactionId};
+use duramen_log::sync::reclaim;
 use duramen_media::Medium;
 use std::panic::Location;
 
@@ -74,7 +74,7 @@ impl WriterState {
                         return Err(error);
                     }
                     aborted?;
-                    crate::sync::thread::yield_now();
+                    duramen_log::sync::thread::yield_now();
                 }
             }
         }

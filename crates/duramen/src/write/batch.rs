@@ -3,7 +3,7 @@
 use crate::read::CollectionId;
 use crate::read::table::{Named, Table, Target};
 use crate::read::value::{Meta, Stamp};
-use crate::sync::Arc;
+use duramen_log::sync::Arc;
 use std::ops::Range;
 
 // A batch that is filled again keeps this much memory for keys and values.

@@ -2,12 +2,12 @@
 
 use super::WriterState;
 use crate::Result;
-use crate::durability::Activity;
-use crate::mutants::{Mutant, planted};
 use crate::read::Records;
 use crate::read::table::{Table, Target};
-use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::reclaim::{self, Guard};
+use duramen_log::durability::Activity;
+use duramen_log::mutants::{Mutant, planted};
+use duramen_log::sync::atomic::Ordering::Relaxed;
+use duramen_log::sync::reclaim::{self, Guard};
 use duramen_media::{Medium, Offset};
 
 /// A key whose value has expired, and the place of its record.

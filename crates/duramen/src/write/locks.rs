@@ -3,7 +3,7 @@
 //!
 //! 1. *Room*: the writer's block has some, as for a put. No lock is held.
 //! 2. *Lock*: the stripes of the keys, in the order of their numbers
-//!    ([`Stripes::hold`](crate::index::stripes::Stripes::hold)), or the barrier ([`crate::sync::barrier`]). Keys of any
+//!    ([`Stripes::hold`](duramen_index::stripes::Stripes::hold)), or the barrier ([`duramen_log::sync::barrier`]). Keys of any
 //!    tables; those of one name share a stripe.
 //! 3. *Run*: the writer reads and writes these keys as if it were alone. Each write is a put, an update in place or a
 //!    batch, as without locks.
@@ -29,18 +29,18 @@
 //! * It writes no keys that it did not name. It may write any elements of collections, whose stripes are separate.
 
 use super::{WriteContext, WriterState};
-use crate::format::{Owner, Version};
-use crate::index::Slot;
-use crate::log::open_block::Purpose;
-use crate::log::supply::FreeOnly;
-use crate::mutants::{Mutant, planted};
 use crate::read::Records;
 use crate::read::table::{Table, Target};
-use crate::sync::Arc;
-use crate::sync::barrier::ExclusiveBarrier;
-use crate::sync::holding::{Held as HeldHere, Noted, Place, What};
-use crate::sync::reclaim::{self, Guard, SeqCounter};
 use crate::{Error, ErrorKind, Result};
+use duramen_index::Slot;
+use duramen_log::format::{Owner, Version};
+use duramen_log::mutants::{Mutant, planted};
+use duramen_log::open_block::Purpose;
+use duramen_log::supply::FreeOnly;
+use duramen_log::sync::Arc;
+use duramen_log::sync::barrier::ExclusiveBarrier;
+use duramen_log::sync::holding::{Held as HeldHere, Noted, Place, What};
+use duramen_log::sync::reclaim::{self, Guard, SeqCounter};
 use duramen_media::Medium;
 
 /// Room that is reserved before keys are locked, so that most commands open no block under their locks. Small, since
@@ -340,7 +340,7 @@ impl WriterState {
         Self::check_unlocked(context.records, "make space")?;
         if std::mem::take(&mut self.locks.saw_move) {
             // Nobody holds up the compactor now.
-            crate::sync::thread::yield_now();
+            duramen_log::sync::thread::yield_now();
             return Ok(());
         }
         let Some(wanted) = self.locks.wanted.take() else { return Ok(()) };

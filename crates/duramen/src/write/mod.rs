@@ -1,5 +1,5 @@
 //! Writing: each writer appends to its own block, and writers contend only on the lock of a key. (Where each write
-//! waits for a commit of pages, they also contend on the block that they share: see [`crate::log::appender`].)
+//! waits for a commit of pages, they also contend on the block that they share: see [`duramen_log::appender`].)
 //!
 //! One write, in order:
 //!
@@ -22,7 +22,7 @@
 //! Invariants:
 //! 1. A slot points to a record that is durable, or is marked pending, or whose epoch is not committed.
 //! 2. Every superseded record is counted by its key's slot until its block is retired (`index::stale`).
-//! 3. While a group is open, its reader epoch lasts ([`Epochs::groups`](crate::durability::Epochs::groups)). So a block with
+//! 3. While a group is open, its reader epoch lasts ([`Epochs::groups`](duramen_log::durability::Epochs::groups)). So a block with
 //!    records that the group superseded is not freed before the group is durable.
 
 mod apply;
@@ -39,17 +39,17 @@ pub(crate) use batch::Expect;
 use locks::Locks;
 pub use update::{Modified, Update, padding_before_field};
 
-use crate::durability::{Activity, Epochs};
-use crate::format::{Epoch, Owner, Version};
-use crate::log::appender::Appender;
-use crate::log::open_block::Purpose;
-use crate::log::supply::Supply;
 use crate::read::Records;
 use crate::read::barrier::ReadBarrier;
 use crate::read::value::{Meta, Room};
-use crate::sync::Arc;
-use crate::sync::reclaim::{self, SeqCounter};
 use crate::{Error, KEY_BYTES_MAX, Result, VALUE_BYTES_MAX};
+use duramen_log::appender::Appender;
+use duramen_log::durability::{Activity, Epochs};
+use duramen_log::format::{Epoch, Owner, Version};
+use duramen_log::open_block::Purpose;
+use duramen_log::supply::Supply;
+use duramen_log::sync::Arc;
+use duramen_log::sync::reclaim::{self, SeqCounter};
 use duramen_media::{Medium, Offset};
 
 /// Outcome of a conditional write.

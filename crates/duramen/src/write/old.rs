@@ -1,15 +1,15 @@
 //! The previous target of a key's slot before a write, and its counting.
 
 use super::WriterState;
-use crate::durability::Activity;
-use crate::format::Epoch;
-use crate::index::Slot;
-use crate::index::either::{Locked, Place};
-use crate::log::read::Unknown;
 use crate::read::Records;
 use crate::read::table::{RootRef, Table};
 use crate::read::value::{Record, Stamp};
-use crate::sync::reclaim::Guard;
+use duramen_index::Slot;
+use duramen_index::either::{Locked, Place};
+use duramen_log::durability::Activity;
+use duramen_log::format::Epoch;
+use duramen_log::read::Unknown;
+use duramen_log::sync::reclaim::Guard;
 use duramen_media::{Medium, Offset};
 
 /// The previous target of a key's slot before a write.

@@ -27,11 +27,11 @@
 //!    key. A writer of the same key waits for the end of that transaction, without a lock and in no epoch
 //!    ([`Wrote::Running`]); or it aborts its own transaction, if others may wait for that.
 //! 2. A record that a transaction record replaced stays where it is until 5: its block is pinned
-//!    ([`Block::pin`](crate::log::blocks::Block::pin)), and it is live until then. Blocks with transaction records are
+//!    ([`Block::pin`](duramen_log::blocks::Block::pin)), and it is live until then. Blocks with transaction records are
 //!    pinned too, until 5 or 6.
 //! 3. If a transaction leaves a block for another one, its transaction records are the last records of that block. At
 //!    most one transaction continues in a block from another block. So each of the two outcomes in a block's header
-//!    ([`TransactionOutcomes`](crate::format::block::TransactionOutcomes)) refers to one transaction.
+//!    ([`TransactionOutcomes`](duramen_log::format::block::TransactionOutcomes)) refers to one transaction.
 //! 4. There is always room for the commit record: it is reserved with each transaction record. It follows the last
 //!    transaction record, or is in a block of its own, when that was opened for a transaction record that was then not
 //!    written.
@@ -41,26 +41,26 @@ use super::batch::{Expect, root_value};
 use super::locks::{Inside, check_free};
 use super::old::Old;
 use super::{WriteContext, WriterState, purpose_of};
-use crate::format::block::TransactionOutcome;
-use crate::format::record::{
-    Appended, END_BYTES, Kind, TRAILER_BYTES, Trailer, body_crc, head_bytes, record_bytes,
-};
-use crate::format::transaction::TransactionSum;
-use crate::format::{Epoch, Extent, Owner, TransactionId, Version};
-use crate::index::Slot;
-use crate::index::either::Locked;
-use crate::log::appender::{Body, Fields};
-use crate::log::read::Unknown;
-use crate::log::transaction::{Numbers, TransactionSlot};
-use crate::mutants::{Mutant, planted};
 use crate::read::names::Before;
 use crate::read::table::{RootRef, Table, Target};
 use crate::read::value::{Meta, Record};
 use crate::read::{CollectionId, Records};
-use crate::sync::Backoff;
-use crate::sync::holding::{Noted, Place, What};
-use crate::sync::reclaim;
 use crate::{Error, ErrorKind, Result};
+use duramen_index::Slot;
+use duramen_index::either::Locked;
+use duramen_log::appender::{Body, Fields};
+use duramen_log::format::block::TransactionOutcome;
+use duramen_log::format::record::{
+    Appended, END_BYTES, Kind, TRAILER_BYTES, Trailer, body_crc, head_bytes, record_bytes,
+};
+use duramen_log::format::transaction::TransactionSum;
+use duramen_log::format::{Epoch, Extent, Owner, TransactionId, Version};
+use duramen_log::mutants::{Mutant, planted};
+use duramen_log::read::Unknown;
+use duramen_log::sync::Backoff;
+use duramen_log::sync::holding::{Noted, Place, What};
+use duramen_log::sync::reclaim;
+use duramen_log::transaction::{Numbers, TransactionSlot};
 use duramen_media::{Medium, Offset};
 
 /// The part of a block that a transaction has written.
@@ -113,7 +113,7 @@ pub(super) struct Transactions {
     transaction_slot: u16,
     numbers: Numbers,
     /// The stripes in which the active transaction is counted: see
-    /// [`Stripes::begin_active`](crate::index::stripes::Stripes::begin_active).
+    /// [`Stripes::begin_active`](duramen_index::stripes::Stripes::begin_active).
     counted: Vec<u64>,
 }
 
@@ -378,7 +378,7 @@ impl WriterState {
                             "cannot write in a transaction under locks: compaction is moving the current record; unlock and run it again",
                         ));
                     }
-                    crate::sync::thread::yield_now();
+                    duramen_log::sync::thread::yield_now();
                 }
             }
         }
@@ -789,7 +789,7 @@ impl WriterState {
         records: &Records<M>,
         table: &Table,
         locked: &Locked<'_>,
-        place: &crate::index::either::Place<'_>,
+        place: &duramen_index::either::Place<'_>,
         before: Slot,
     ) {
         let now = place.get();

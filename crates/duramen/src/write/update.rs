@@ -9,22 +9,22 @@
 //! 1. Nothing is updated in place while its slot is pending: a crash could undo the record itself.
 //! 2. While an update is stored and not durable, the key's lock is held, and readers check that lock.
 //!
-//! [`crate::log::cell`] states how the bytes of a cell may change, and when.
+//! [`duramen_log::cell`] states how the bytes of a cell may change, and when.
 
 use super::old::stamp_unlocked;
 use super::put::{Condition, Wrote};
 use super::{WriteContext, WriterState};
-use crate::format::record::{HEAD_BYTES_MAX, HEADER_BYTES};
-use crate::log::cell::Cell;
-use crate::mutants::{Mutant, planted};
 use crate::read::Records;
 use crate::read::lookup::Looked;
 use crate::read::table::{Table, Target};
 use crate::read::value::{Meta, Stamp, is_same};
 use crate::read::visibility::Visibility;
-use crate::sync::holding::What;
-use crate::sync::reclaim::{self, Guard};
 use crate::{Error, Result};
+use duramen_log::cell::Cell;
+use duramen_log::format::record::{HEAD_BYTES_MAX, HEADER_BYTES};
+use duramen_log::mutants::{Mutant, planted};
+use duramen_log::sync::holding::What;
+use duramen_log::sync::reclaim::{self, Guard};
 use duramen_media::{Medium, Offset};
 use std::panic::Location;
 
