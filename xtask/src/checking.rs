@@ -77,9 +77,17 @@ pub fn miri(repository: &Path, quick: bool) -> Result<bool> {
         return Ok(true);
     }
     let mut command = cargo(repository);
-    command
-        .args(["+nightly", "miri", "test", "--package", "duramen", "--lib", "--"])
-        .args(["format::", "index::", "log::", "sync::"]);
+    command.args([
+        "+nightly",
+        "miri",
+        "test",
+        "--package",
+        "duramen-log",
+        "--package",
+        "duramen-index",
+        "--lib",
+        "--",
+    ]);
     if quick {
         command.args([
             "--skip",

@@ -29,8 +29,20 @@ struct Counts {
 pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
     let cargo = Cargo::find(repository)?;
     cargo.llvm_cov(&["clean", "--workspace"])?;
-    let tested =
-        ["-p", "duramen", "-p", "duramen-crash", "-p", "duramen-media", "--features", "duramen-media/sim"];
+    let tested = [
+        "-p",
+        "duramen",
+        "-p",
+        "duramen-index",
+        "-p",
+        "duramen-log",
+        "-p",
+        "duramen-crash",
+        "-p",
+        "duramen-media",
+        "--features",
+        "duramen-media/sim",
+    ];
     cargo.llvm_cov(&[&["test", "--no-report", "--no-fail-fast"][..], &tested].concat())?;
     let minutes = settings.minutes.to_string();
     cargo.llvm_cov(&["run", "--no-report", "-p", "duramen-crash", "--", "--minutes", &minutes])?;
@@ -40,13 +52,23 @@ pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
         let text = cargo.report(&["--show-missing-lines"])?;
         // The table of all files comes first; each line of the list begins with a file's path.
         text.lines()
-            .filter(|line| line.starts_with('/') && line.contains(SOURCES))
+            .filter(|line| {
+                line.starts_with('/')
+                    && CRATES.iter().any(|krate| line.contains(&format!("crates/{krate}/src/")))
+            })
             .for_each(|line| println!("{line}"));
     }
     Ok(true)
 }
 
-const SOURCES: &str = "crates/duramen/src/";
+/// The engine's crates.
+const CRATES: [&str; 3] = ["duramen", "index", "log"];
+
+/// The crate and the path of a source of the engine, from its path in the repository: `log/space.rs`.
+fn source(path: &str) -> Option<String> {
+    let (krate, file) = path.strip_prefix("crates/")?.split_once("/src/")?;
+    CRATES.contains(&krate).then(|| format!("{krate}/{file}"))
+}
 
 struct Cargo<'r> {
     repository: &'r Path,
@@ -126,13 +148,13 @@ fn parse(report: &str, repository: &Path) -> Result<Vec<(String, Counts)>> {
         .iter()
         .filter_map(|file| {
             let name = file["filename"].as_str()?;
-            let name = name.strip_prefix(&root).unwrap_or(name).strip_prefix(SOURCES)?.to_owned();
+            let name = source(name.strip_prefix(&root).unwrap_or(name))?;
             let pair = |what| [number(file, what, "count"), number(file, what, "covered")];
             Some((name, Counts { lines: pair("lines"), branches: pair("branches") }))
         })
         .collect();
     if found.is_empty() {
-        return Err(Failure::new(format!("the report of llvm-cov names no file of {SOURCES}")));
+        return Err(Failure::new(format!("the report of llvm-cov names no file of {CRATES:?}")));
     }
     found.sort_by(|a, b| a.0.cmp(&b.0));
     Ok(found)

@@ -185,8 +185,10 @@ fn a_page_of_a_checkpoint_is_read_once_by_concurrent_readers() {
 
 #[test]
 fn two_writers_of_one_bucket_lose_nothing() {
-    let planted =
-        [Relaxed("index/src/stripes.rs", "self.stripe.state.store(0, Release)"), Bug(Mutant::StripeNotLocked)];
+    let planted = [
+        Relaxed("index/src/stripes.rs", "self.stripe.state.store(0, Release)"),
+        Bug(Mutant::StripeNotLocked),
+    ];
     check(2, &planted, || {
         let store = Store::new(4);
         let other = {

@@ -181,8 +181,10 @@ fn reader_of_an_overwritten_key_sees_old_or_new_whole() {
 
 #[test]
 fn two_writers_of_one_key_make_one_slot() {
-    let planted =
-        [Bug(Mutant::StripeNotLocked), Relaxed("index/src/stripes.rs", "self.stripe.state.store(0, Release)")];
+    let planted = [
+        Bug(Mutant::StripeNotLocked),
+        Relaxed("index/src/stripes.rs", "self.stripe.state.store(0, Release)"),
+    ];
     check(2, &planted, || {
         let store = Store::new(2, B, 0);
         let other = {

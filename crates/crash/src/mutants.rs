@@ -59,13 +59,13 @@ pub struct Caught {
     pub took: Duration,
 }
 
-/// The call at a place of the engine: `lost!(name, file, behind, call)`.
+/// The call at a place of the engine: `lost!(name, crate, file, behind, call)`.
 macro_rules! lost {
-    ($name:literal, $file:literal, $behind:literal, $call:literal) => {
+    ($name:literal, $krate:literal, $file:literal, $behind:literal, $call:literal) => {
         Lost {
             name: $name,
-            file: concat!("duramen/src/", $file),
-            source: include_str!(concat!("../../duramen/src/", $file)),
+            file: concat!($krate, "/src/", $file),
+            source: include_str!(concat!("../../", $krate, "/src/", $file)),
             behind: $behind,
             call: $call,
         }
@@ -78,7 +78,8 @@ static LOST: [(Lost, &str); 13] = [
     (
         lost!(
             "RecordNotFlushed",
-            "log/appender.rs",
+            "log",
+            "appender.rs",
             "fn append_with",
             "None => self.write(log, at, &[head.bytes(), key"
         ),
@@ -88,7 +89,8 @@ static LOST: [(Lost, &str); 13] = [
     (
         lost!(
             "MembersNotFlushed",
-            "log/appender.rs",
+            "log",
+            "appender.rs",
             "Some(trailer) => {",
             "self.write(log, at, &[head.bytes(), key"
         ),
@@ -96,15 +98,19 @@ static LOST: [(Lost, &str); 13] = [
     ),
     // A write returns without a drain.
     (
-        lost!("AcknowledgedWithoutDrain", "log/reachable.rs", "fn make_durable", "self.drain(log);"),
+        lost!("AcknowledgedWithoutDrain", "log", "reachable.rs", "fn make_durable", "self.drain(log);"),
         "line/every-write",
     ),
     // A cell is opened before its record is durable.
-    (lost!("CellOpenedBeforeDurable", "log/cell.rs", "fn open_cell", "self.drain(log);"), "line/every-write"),
+    (
+        lost!("CellOpenedBeforeDurable", "log", "cell.rs", "fn open_cell", "self.drain(log);"),
+        "line/every-write",
+    ),
     // The header of a new block is stored and never flushed.
     (
         lost!(
             "BlockHeaderNotFlushed",
+            "log",
             "format/block.rs",
             "fn publish_fresh",
             "self.store(medium, at, offset);"
@@ -112,12 +118,13 @@ static LOST: [(Lost, &str); 13] = [
         "line/every-write",
     ),
     // A commit does not flush what the epoch wrote.
-    (lost!("EpochNotFlushed", "log/dirty.rs", "fn flush", "medium.flush("), "line/interval"),
+    (lost!("EpochNotFlushed", "log", "dirty.rs", "fn flush", "medium.flush("), "line/interval"),
     // Recovery does not flush what a dead process left in the caches.
     (
         lost!(
             "DeadProcessNotFlushed",
-            "recovery/scan.rs",
+            "duramen",
+            "recover/scan.rs",
             "fn conclude",
             "self.medium.flush(base, outcome.tail)"
         ),
@@ -125,19 +132,32 @@ static LOST: [(Lost, &str); 13] = [
     ),
     // One copy of the superblock is not durable when the other is written.
     (
-        lost!("SuperblockCopiesTogether", "format/superblock.rs", "fn persist_from", "medium.sync()?;"),
+        lost!(
+            "SuperblockCopiesTogether",
+            "log",
+            "format/superblock.rs",
+            "fn persist_from",
+            "medium.sync()?;"
+        ),
         "page/every-write",
     ),
     // New extents are counted before their headers are durable.
     (
-        lost!("GrownBeforeHeaders", "background/grow.rs", "fn adopt_extents", "log.sync_or_poison()?;"),
+        lost!(
+            "GrownBeforeHeaders",
+            "duramen",
+            "maintenance/grow.rs",
+            "fn adopt_extents",
+            "log.sync_or_poison()?;"
+        ),
         "page/every-write",
     ),
     // A freed block of several extents is made one extent long before the others have headers.
     (
         lost!(
             "FreedExtentsWithoutHeaders",
-            "log/space.rs",
+            "log",
+            "space.rs",
             "extent.0 + 1, header.extents - 1",
             "medium.sync()"
         ),
@@ -145,35 +165,41 @@ static LOST: [(Lost, &str); 13] = [
     ),
     // The superblock begins the new incarnation before what recovery decided is durable.
     (
-        lost!("AdoptedTooLate", "recovery/mod.rs", "fn adopt", "free_blocks(medium, extent_bytes"),
+        lost!("AdoptedTooLate", "duramen", "recover/mod.rs", "fn adopt", "free_blocks(medium, extent_bytes"),
         "page/every-write",
     ),
     // The superblock points to an index checkpoint before the records are durable that its slots pointed to.
     (
         lost!(
             "ImageBeforeCommit",
-            "background/checkpoint.rs",
+            "duramen",
+            "checkpoint/write.rs",
             "extents.put(&root)?",
             "self.log().commit()?;"
         ),
         "page/interval",
     ),
     // A table is seen as made, cleared or swapped before that is durable.
-    (lost!("TableShownEarly", "store/tables.rs", "fn commit_names", "log.commit()?;"), "page/interval"),
+    (
+        lost!("TableShownEarly", "duramen", "api/tables.rs", "fn commit_names", "log.commit()?;"),
+        "page/interval",
+    ),
 ];
 
 /// A group is flushed without a drain.
 static GROUP_NOT_DRAINED: Lost = lost!(
     "GroupNotDrained",
-    "write/mod.rs",
+    "duramen",
+    "writer.rs",
     "pub(crate) fn flush_group",
     "self.appender.advance_durable_tail("
 );
 /// Compaction lets slots point to copies, and frees the originals, before the copies are durable.
 static COPIES_NOT_DRAINED: Lost =
-    lost!("CopiesNotDrained", "log/reachable.rs", "fn make_all_durable", "self.drain(log);");
+    lost!("CopiesNotDrained", "log", "reachable.rs", "fn make_all_durable", "self.drain(log);");
 /// An update in place is not one atomic store.
-static UPDATE_TORN: Lost = lost!("UpdateTorn", "log/cell.rs", "fn store", "medium.store_atomic(to, bytes)");
+static UPDATE_TORN: Lost =
+    lost!("UpdateTorn", "log", "cell.rs", "fn store", "medium.store_atomic(to, bytes)");
 
 /// Bugs that several threads show; most need them.
 const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 27] = [

@@ -104,20 +104,41 @@
 //! # Ok::<(), duramen::Error>(())
 //! ```
 
-mod background;
+#![forbid(unsafe_code)]
+
+mod api;
+mod cell;
+mod checkpoint;
+mod compact;
+mod damage;
+mod evict;
+mod expire;
+mod get;
+mod locks;
+mod maintenance;
 mod options;
-mod read;
-mod recovery;
+mod put;
+mod records;
+mod recover;
+mod scan;
 #[cfg(feature = "schedule")]
 #[doc(hidden)]
 pub mod schedule;
-mod store;
+mod table;
+mod transaction;
 #[doc(hidden)]
 pub mod tuning;
-mod write;
+mod writer;
 
-pub use background::expirations::{Expired, OnExpired, TableId};
-pub use background::queues::{Evicted, OnEvicted};
+pub use api::{
+    CloseError, Collection, CollectionOn, CollectionReader, CollectionWriter, DamagedRecord, ElementOrder,
+    Iter, Remains, Report, STORE_HEAD_BYTES, Stats, Store, StoreOn, Table, TableOn, TableStats, TableWriter,
+    Transaction, TransactionKeys, TransactionOn, TypedStore, Writer, WriterOn, begins_store, check, erase,
+    salvage,
+};
+#[doc(hidden)]
+pub use api::{check_on, salvage_on};
+pub use cell::update::{Modified, Update, padding_before_field};
 #[doc(inline)]
 pub use duramen_log::durability::{Clock, Durability};
 pub use duramen_log::format::FORMAT_VERSION;
@@ -129,19 +150,16 @@ pub use duramen_log::{Error, ErrorKind, KEY_BYTES_MAX, Result, VALUE_BYTES_MAX};
 pub use duramen_media::fault::report_faults;
 pub use duramen_media::process::return_large_allocations;
 pub use duramen_media::{Create, FlushInstruction, MediumKind, Scratch};
+pub use evict::access::uncounted;
+pub use evict::queues::{Evicted, OnEvicted};
+pub use expire::listeners::{Expired, OnExpired, TableId};
+pub use get::stamp::Stamp;
+pub use get::value::{CollectionId, Cursor, Meta, Room, Value};
 pub use options::{EvictBy, Eviction, IndexKind, OnCorruption, OnProgress, Options, Progress, Residence};
-pub use read::access::uncounted;
-pub use read::{CollectionId, Cursor, Meta, Range, Room, Stamp, Value};
-pub use recovery::Summary;
-pub use store::{
-    CloseError, Collection, CollectionOn, CollectionReader, CollectionWriter, DamagedRecord, ElementOrder,
-    Iter, Remains, Report, STORE_HEAD_BYTES, Stats, Store, StoreOn, Table, TableOn, TableStats, TableWriter,
-    Transaction, TransactionKeys, TransactionOn, TypedStore, Writer, WriterOn, begins_store, check, erase,
-    salvage,
-};
-#[doc(hidden)]
-pub use store::{check_on, salvage_on};
-pub use write::{Batch, Modified, Swap, Update, padding_before_field};
+pub use recover::Summary;
+pub use scan::range::Range;
+pub use transaction::batch::Batch;
+pub use writer::Swap;
 
 /// Separate parts of an operation, for the benchmark's breakdown.
 #[doc(hidden)]

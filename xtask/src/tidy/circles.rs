@@ -1,5 +1,4 @@
-//! The imports between the files of a crate's `src` have no cycle, and no file of the engine imports from a higher
-//! layer.
+//! The imports between the files of a crate's `src` have no cycle.
 //!
 //! An import is a path in code that resolves to another file of the same crate, as "go to definition" would (see
 //! [`modules`](super::modules)). A parent consists of its modules: naming a file below it (`mod x;`, `pub use x::X`, a
@@ -12,40 +11,6 @@ use super::modules::{self, Import};
 use super::tree::Tree;
 use super::violation::Violation;
 
-/// The layers ("rooms") of the engine, the lowest first: a file imports from its own layer and from lower ones.
-/// Settings from outside (`options`, `tuning`) are in none: their defaults are constants of the layers that use them.
-const ROOMS: &[&str] = &[
-    "mutants",
-    "models",
-    "sync",
-    "error",
-    "format",
-    "durability",
-    "log",
-    "index",
-    "read",
-    "write",
-    "background",
-    "recovery",
-    "store",
-];
-const ENGINE: &str = "crates/duramen/src/";
-
-/// The index of the engine's layer that contains the file.
-fn room_of(file: &str) -> Option<usize> {
-    let path = file.strip_prefix(ENGINE)?;
-    let name = path.split('/').next()?.trim_end_matches(".rs");
-    ROOMS.iter().position(|room| *room == name)
-}
-
-/// Whether the import points to a layer above the file's own. Models may use everything that they check.
-fn leads_up(import: &Import) -> bool {
-    match (room_of(&import.from), room_of(&import.to)) {
-        (Some(from), Some(to)) => to > from && ROOMS[from] != "models",
-        _ => false,
-    }
-}
-
 /// Checks each crate of the tree.
 pub fn check(tree: &Tree, violations: &mut Vec<Violation>) {
     for (manifest, _) in tree.texts(|path| path.ends_with("/Cargo.toml")) {
@@ -53,16 +18,6 @@ pub fn check(tree: &Tree, violations: &mut Vec<Violation>) {
         let mut pairs = BTreeSet::new();
         for (root, _) in tree.texts(|path| super::sources::is_crate_root(krate, path)) {
             let imports = modules::imports(tree, root);
-            violations.extend(imports.iter().filter(|import| leads_up(import)).map(|import| Violation {
-                file: import.from.clone(),
-                line: import.line,
-                found: format!("an import of {}, which is in a layer above", import.to),
-                wanted: format!(
-                    "imports from the file's own layer and from those before it in {}",
-                    ROOMS.join(", ")
-                ),
-                action: "move the shared part into a layer below, or pass it as an argument".to_owned(),
-            }));
             pairs.extend(in_circles(imports.into_iter().filter(|i| !is_above(&i.from, &i.to)).collect()));
         }
         violations.extend(pairs.into_iter().map(|Import { from, to, line }| Violation {
@@ -135,19 +90,6 @@ mod tests {
         let places = [("plan.rs", 2), ("run.rs", 1), ("words.rs", 2)];
         let expected = places.map(|(file, line)| (format!("crates/kv/src/{file}"), line));
         assert_eq!(found("pub struct Word;\nfn f() -> crate::Run {}\n"), expected);
-    }
-
-    #[test]
-    fn a_directory_that_imports_from_one_above_it_is_reported() {
-        let files = [
-            ("crates/duramen/Cargo.toml", ""),
-            ("crates/duramen/src/lib.rs", "mod log;\nmod write;\n"),
-            ("crates/duramen/src/log.rs", "use crate::write::Pen;\npub struct Log(Pen);\n"),
-            ("crates/duramen/src/write.rs", "pub struct Pen;\n"),
-        ];
-        let found = fabricated::found(check, &files);
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!((found[0].0.as_str(), found[0].1), ("crates/duramen/src/log.rs", 1));
     }
 
     #[test]

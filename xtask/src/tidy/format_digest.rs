@@ -1,6 +1,6 @@
 //! The sources of the on-medium format and their description change together.
 //!
-//! `docs/internals/format.md` contains a digest of `crates/duramen/src/format/`. This rule fails after a change of the
+//! `docs/internals/format.md` contains a digest of `crates/log/src/format/`. This rule fails after a change of the
 //! sources: the author must read and correct the document, and then record the new digest with `cargo xtask tidy
 //! --bless`. Blank lines, indentation and comments do not count, so moving them does not require that.
 
@@ -11,9 +11,9 @@ use super::violation::Violation;
 use crate::digest::Digest;
 use crate::failure::{Attempt, Failure, Result};
 
-const SOURCES: &str = "crates/duramen/src/format";
+const SOURCES: &str = "crates/log/src/format";
 const DOCUMENT: &str = "docs/internals/format.md";
-const MARK: &str = "<!-- digest of crates/duramen/src/format: ";
+const MARK: &str = "<!-- digest of crates/log/src/format: ";
 const MARK_END: &str = " -->";
 
 /// Checks that the digest in the document is that of the sources.

@@ -26,11 +26,11 @@ pub mod weaken {
     use std::sync::{Mutex, PoisonError};
 
     /// The file and line of a call in the engine's sources.
-    pub type Site = (&'static str, u32);
+    pub type CallPlace = (&'static str, u32);
 
     struct State {
         weakened: Option<(String, u32)>,
-        seen: BTreeSet<Site>,
+        seen: BTreeSet<CallPlace>,
     }
 
     static STATE: Mutex<State> = Mutex::new(State { weakened: None, seen: BTreeSet::new() });
@@ -49,7 +49,7 @@ pub mod weaken {
     }
 
     /// All lines that use an ordering stronger than `Relaxed`.
-    pub fn seen() -> Vec<Site> {
+    pub fn seen() -> Vec<CallPlace> {
         STATE.lock().unwrap_or_else(PoisonError::into_inner).seen.iter().copied().collect()
     }
 
@@ -568,12 +568,7 @@ pub mod reclaim {
         }
 
         #[track_caller]
-        pub fn swap<'g>(
-            &self,
-            new: Option<Owned<T>>,
-            order: Ordering,
-            _guard: &'g Guard,
-        ) -> Shared<'g, T> {
+        pub fn swap<'g>(&self, new: Option<Owned<T>>, order: Ordering, _guard: &'g Guard) -> Shared<'g, T> {
             let new = new.map_or(std::ptr::null_mut(), |owned| Box::into_raw(owned.0));
             Shared { pointer: self.0.swap(new, order), _guard: PhantomData }
         }

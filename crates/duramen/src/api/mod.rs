@@ -1,0 +1,661 @@
+//! The handles that programs hold, and their shared state.
+
+mod catalog;
+mod check;
+mod close;
+mod collections;
+mod core;
+mod erase;
+mod iter;
+mod locks;
+mod open;
+mod range;
+mod stats;
+mod tables;
+mod transaction;
+mod typed;
+mod writer;
+
+use crate::api::core::{Core, Held};
+use crate::expire::listeners::OnExpired;
+use crate::get::barrier::ReadBarrier;
+use crate::get::value::{Cursor, Value};
+#[cfg(test)]
+use crate::maintenance::Maintenance;
+use crate::options::IndexKind;
+use crate::records::Records;
+use crate::recover;
+use crate::recover::audit::Accounts;
+use crate::table::tables::Target;
+use crate::writer::{WriteContext, WriterState};
+use crate::{Batch, Error, Eviction, Meta, OnEvicted, Result, Swap};
+use duramen_log::Log;
+use duramen_log::durability::Durability;
+use duramen_log::format::superblock::Regime;
+use duramen_log::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use duramen_log::sync::reclaim;
+use duramen_log::sync::statics::AtomicU64;
+use duramen_log::sync::thread::JoinHandle;
+use duramen_log::sync::{Arc, Mutex, lock};
+use duramen_media::{Mapped, Medium};
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+pub use crate::api::check::{DamagedRecord, Remains, Report, check, check_on, salvage, salvage_on};
+pub use crate::api::close::CloseError;
+pub use crate::api::collections::{
+    Collection, CollectionOn, CollectionReader, CollectionWriter, ElementOrder,
+};
+pub use crate::api::erase::{STORE_HEAD_BYTES, begins_store, erase};
+pub use crate::api::iter::Iter;
+pub use crate::api::stats::Stats;
+pub use crate::api::tables::{Table, TableOn, TableStats, TableWriter};
+pub use crate::api::transaction::{Transaction, TransactionKeys, TransactionOn};
+pub use crate::api::typed::TypedStore;
+pub use crate::api::writer::{Writer, WriterOn};
+
+/// A store: the handle that programs open ([`Options::open`](crate::Options::open)), read and write. It is a
+/// [`StoreOn`] on the media of this machine: files, `/dev/shm`, DAX devices and volatile memory.
+pub type Store = StoreOn<Mapped>;
+
+/// Maximum number of places that an error names.
+const DAMAGE_NAMED_MAX: usize = 8;
+
+/// A store. Cheap to clone; all clones are the same store, which is closed when the last clone and the last writer are
+/// dropped.
+///
+/// Reads take no lock. A write through the handle uses the calling thread's own [`Writer`](crate::Writer), created at
+/// the first write and kept until the thread ends.
+pub struct StoreOn<M: Medium = Mapped> {
+    shared: Arc<Shared<M>>,
+}
+
+/// The state that the last handle closes.
+struct Shared<M: Medium> {
+    core: Arc<Core<M>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    id: u64,
+    /// Handles of tables and collections, which a close ignores.
+    parts: AtomicU64,
+}
+
+/// The store of a table or a collection: it does not prevent a close of the store.
+pub(crate) struct Part<M: Medium>(StoreOn<M>);
+
+impl<M: Medium> Shared<M> {
+    fn new(core: Arc<Core<M>>, thread: Option<JoinHandle<()>>) -> Self {
+        let thread = Mutex::new(thread);
+        Self { core, thread, id: NEXT_ID.fetch_add(1, Relaxed), parts: AtomicU64::new(0) }
+    }
+
+    /// Ends the background thread.
+    fn stop(&self) {
+        self.core.maintenance.wake.stop.store(true, SeqCst);
+        self.core.maintenance.wake.wake();
+        let thread = lock(&self.thread).take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<M: Medium> Clone for StoreOn<M> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<M: Medium> Part<M> {
+    fn new(store: &StoreOn<M>) -> Self {
+        // Counted after the handle, and below uncounted before it: a close never takes one of these for a handle of the
+        // store itself.
+        let store = store.clone();
+        store.shared.parts.fetch_add(1, Release);
+        Self(store)
+    }
+}
+
+impl<M: Medium> Drop for Part<M> {
+    fn drop(&mut self) {
+        self.shared.parts.fetch_sub(1, Release);
+    }
+}
+
+impl<M: Medium> Clone for Part<M> {
+    fn clone(&self) -> Self {
+        Self::new(self)
+    }
+}
+
+impl<M: Medium> std::ops::Deref for Part<M> {
+    type Target = StoreOn<M>;
+
+    fn deref(&self) -> &StoreOn<M> {
+        &self.0
+    }
+}
+
+impl<M: Medium> Drop for Shared<M> {
+    fn drop(&mut self) {
+        if self.core.maintenance.records.log.epochs().is_forked() {
+            // The thread does not exist here, locks may be held by other threads that do not either, and the medium
+            // belongs to the parent: all of it is left as it is.
+            let thread = self.thread.get_mut().take();
+            let _ = std::mem::ManuallyDrop::new((Arc::clone(&self.core), thread));
+            return;
+        }
+        let _ = PENS.try_with(|writer_states| writer_states.borrow_mut().remove(&self.id));
+        self.stop();
+        // An error cannot be returned here; `StoreOn::close` returns it. The next open recovers.
+        let _ = self.core.close();
+    }
+}
+
+impl<M: Medium> std::fmt::Debug for StoreOn<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("medium", &self.log().medium.describe()).finish_non_exhaustive()
+    }
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    /// This thread's writer state for each store that it wrote to through a plain handle.
+    static PENS: RefCell<HashMap<u64, Box<dyn std::any::Any>>> = RefCell::default();
+}
+
+impl<M: Medium> StoreOn<M> {
+    #[inline]
+    fn core(&self) -> &Core<M> {
+        &self.shared.core
+    }
+
+    #[inline]
+    pub(crate) fn records(&self) -> &Records<M> {
+        &self.shared.core.maintenance.records
+    }
+
+    #[inline]
+    pub(crate) fn log(&self) -> &Log<M> {
+        &self.records().log
+    }
+
+    /// For models.
+    #[cfg(loom)]
+    pub fn modelled_log(&self) -> &Log<M> {
+        self.log()
+    }
+
+    /// For models.
+    #[cfg(loom)]
+    pub fn compact_now(&self) {
+        self.core().maintenance.compact_now();
+    }
+
+    #[cfg(test)]
+    pub(crate) fn maintenance(&self) -> &Maintenance<M> {
+        &self.core().maintenance
+    }
+
+    /// Runs `work` with this thread's writer state.
+    fn with_writer_state<T>(
+        &self,
+        work: impl FnOnce(&mut WriterState, WriteContext<'_, M>) -> Result<T>,
+    ) -> Result<T> {
+        let id = self.shared.id;
+        // Taken out during the call: `work` may call this function again through a callback.
+        let taken = PENS.try_with(|writer_states| writer_states.borrow_mut().remove(&id)).ok().flatten();
+        let mut writer_state = match taken.map(|writer_state| writer_state.downcast::<Held<M>>()) {
+            Some(Ok(writer_state)) => writer_state,
+            _ => Box::new(Held::new(&self.shared.core)),
+        };
+        let result = work(&mut writer_state.writer_state, self.core().context());
+        let _ = PENS.try_with(|writer_states| writer_states.borrow_mut().insert(id, writer_state));
+        result
+    }
+
+    /// The value of `key`, without copying it. O(1): one index line and the record's lines.
+    ///
+    /// # Errors
+    /// `Corrupt` when the key's record is damaged, or a damaged record may be the key's: the key is shown neither with
+    /// a value nor as absent, until it is put or deleted. With `EveryWrite` on a page medium a value is shown only when
+    /// it is durable: if the wait for that fails, its error.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value<'_>>> {
+        let key = key.as_ref();
+        self.log().epochs().check_process()?;
+        self.records().get(Target::Store, key)
+    }
+
+    /// Copies the value of `key` into `into`, which is cleared first; false when the key is absent.
+    ///
+    /// # Errors
+    /// As [`StoreOn::get`].
+    pub fn get_into(&self, key: impl AsRef<[u8]>, into: &mut Vec<u8>) -> Result<bool> {
+        let key = key.as_ref();
+        into.clear();
+        self.log().epochs().check_process()?;
+        self.records().get_into(Target::Store, key, into)
+    }
+
+    /// Whether `key` is present.
+    ///
+    /// # Errors
+    /// As [`StoreOn::get`].
+    pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        let key = key.as_ref();
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// Hints that these keys are read or written soon: their lines are prefetched with overlapping misses. Changes
+    /// nothing, waits for nothing, and may be wrong.
+    pub fn prefetch(&self, keys: &[impl AsRef<[u8]>]) {
+        self.records().prefetch(Target::Store, keys);
+    }
+
+    /// The values of several keys, with overlapping cache misses. Each is the key's value at some moment during the
+    /// call. Keys may be slices, vectors, strings, or arrays of one length.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = duramen::Options::default().open(dir.path().join("store"))?;
+    /// store.put(b"user:7", b"Ada")?;
+    /// let keys: Vec<String> = (6..8).map(|id| format!("user:{id}")).collect();
+    /// let values = store.get_many(&keys)?;
+    /// assert!(values[0].is_none() && values[1].as_deref() == Some(b"Ada"));
+    /// # Ok::<(), duramen::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`StoreOn::get`].
+    pub fn get_many<'a>(&'a self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Value<'a>>>> {
+        self.log().epochs().check_process()?;
+        self.records().get_many(Target::Store, keys)
+    }
+
+    /// Visits about `count` live entries from `cursor` on; returns the cursor to continue from, 0 at the end. A key
+    /// that is present during the whole scan is visited at least once.
+    ///
+    /// # Errors
+    /// As [`StoreOn::get`]. `Corrupt` when some of the entries are damaged: the others up to [`Error::cursor`] were
+    /// visited, and the scan can continue there.
+    pub fn scan(&self, cursor: Cursor, count: usize, visit: &mut dyn FnMut(&Value<'_>)) -> Result<Cursor> {
+        self.scan_in(Target::Store, None, cursor, count, visit)
+    }
+
+    fn scan_in(
+        &self,
+        target: Target<'_>,
+        read_barrier: Option<&ReadBarrier>,
+        cursor: Cursor,
+        count: usize,
+        visit: &mut dyn FnMut(&Value<'_>),
+    ) -> Result<Cursor> {
+        let records = self.records();
+        records.log.epochs().check_process()?;
+        let cursor = records.tables.at(target, &reclaim::pin())?.index.cursor_meant(cursor);
+        let scanned = records.scan(target, read_barrier, cursor, count, visit);
+        let guard = reclaim::pin();
+        let index = &records.tables.at(target, &guard)?.index;
+        match scanned {
+            Ok(cursor) => Ok(index.cursor_shown(cursor)),
+            Err(error) => Err(match error.cursor() {
+                Some(cursor) => error.with_cursor(index.cursor_shown(cursor)),
+                None => error,
+            }),
+        }
+    }
+
+    /// A random live entry that `wanted` accepts, each with the same probability; `seed` determines which. Draws at
+    /// most a few thousand places of the index until one holds such an entry. So `None` proves nothing where few
+    /// entries are wanted, or nearly all keys were just deleted. Then scan, from [`StoreOn::cursor_at`] on.
+    ///
+    /// # Errors
+    /// As [`StoreOn::get`].
+    pub fn pick(&self, seed: u64, wanted: &mut dyn FnMut(&Value<'_>) -> bool) -> Result<Option<Value<'_>>> {
+        self.records().pick(Target::Store, None, seed, wanted)
+    }
+
+    /// A cursor at a place that `random` picks, for [`StoreOn::scan`].
+    #[must_use]
+    pub fn cursor_at(&self, random: u64) -> Cursor {
+        let index = &self.records().tables.store.index;
+        index.cursor_shown(index.cursor_at(random, &reclaim::pin()))
+    }
+
+    /// Calls `visit` for every live entry: for each key that is present during the whole call exactly once, or more
+    /// often while the index grows or shrinks.
+    ///
+    /// # Errors
+    /// As [`StoreOn::get`].
+    pub fn for_each(&self, mut visit: impl FnMut(&Value<'_>)) -> Result<()> {
+        let mut cursor = 0;
+        loop {
+            cursor = self.scan(cursor, 1024, &mut visit)?;
+            if cursor == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The keys that damaged records claim to have, for a caller that clears the store: deleting such a key repairs it
+    /// ([`StoreOn::delete`]). A guess: damaged records are not verified, so a key may not belong to the store, and keys
+    /// whose own bytes are damaged are missing. Returns at once where nothing is unverified; otherwise it walks the
+    /// whole index.
+    #[must_use]
+    pub fn claimed_keys(&self) -> Vec<Vec<u8>> {
+        self.records().claimed_keys(Target::Store)
+    }
+
+    /// Sets `key` to `value`. When it returns, the write survives whatever the durability and the medium promise. Later
+    /// reads of this thread come after it for every other thread too. Loads of the caller's own atomics do so only
+    /// after a `fence(SeqCst)`.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a key above [`KEY_BYTES_MAX`](crate::KEY_BYTES_MAX) or a value above
+    /// [`VALUE_BYTES_MAX`](crate::VALUE_BYTES_MAX); `OutOfSpace`; `Poisoned`; `Io`.
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let (key, value) = (key.as_ref(), value.as_ref());
+        self.with_writer_state(|writer_state, context| {
+            writer_state.put(context, Target::Store, key, value, Meta::default())
+        })
+    }
+
+    /// Sets `key` to `value`, with this metadata.
+    ///
+    /// # Errors
+    /// As [`StoreOn::put`].
+    pub fn put_with(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, meta: Meta) -> Result<()> {
+        let (key, value) = (key.as_ref(), value.as_ref());
+        self.with_writer_state(|writer_state, context| {
+            writer_state.put(context, Target::Store, key, value, meta)
+        })
+    }
+
+    /// Removes `key`; returns whether it was present. It is permanently gone, even where its record is damaged or may
+    /// be ([`StoreOn::get`] answers `Corrupt`). Then it is unknown whether it was present, and the answer is true. So
+    /// false always means that it was absent.
+    ///
+    /// # Errors
+    /// As [`StoreOn::put`].
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        let key = key.as_ref();
+        self.with_writer_state(|writer_state, context| writer_state.delete(context, Target::Store, key))
+    }
+
+    /// Overwrites part of a value: in place where it was put with [`Meta::UPDATABLE`] and the other conditions hold,
+    /// otherwise by a new version of all of it; the result states which. See [`Writer::update`](crate::Writer::update).
+    ///
+    /// # Errors
+    /// As [`Writer::update`](crate::Writer::update).
+    pub fn update(&self, key: &[u8], at: usize, bytes: &[u8]) -> Result<crate::Update> {
+        self.with_writer_state(|writer_state, context| {
+            Ok(writer_state
+                .update(context, Target::Store, key, None, (at, bytes))?
+                .unwrap_or(crate::Update::Absent))
+        })
+    }
+
+    /// Applies a batch, all or nothing.
+    ///
+    /// # Errors
+    /// As [`Writer::apply`](crate::Writer::apply).
+    pub fn apply(&self, batch: &Batch) -> Result<Swap> {
+        self.with_writer_state(|writer_state, context| writer_state.apply(context, batch))
+    }
+
+    /// A new writer for one thread (Viper's client).
+    ///
+    /// # Errors
+    /// `Poisoned` when the store refuses writes.
+    pub fn writer(&self) -> Result<WriterOn<M>> {
+        self.log().epochs().check_writable()?;
+        Ok(WriterOn::new(self.clone()))
+    }
+
+    /// Live keys of the store's own table; expired ones count until they are swept. For all tables: [`Stats::keys`].
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.records().tables.store.keys()
+    }
+
+    /// Whether there is no key in the store's own table.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The kind of index.
+    #[must_use]
+    pub fn index_kind(&self) -> IndexKind {
+        tables::kind_of(&self.records().tables.store)
+    }
+
+    /// The requested durability.
+    #[must_use]
+    pub fn durability(&self) -> Durability {
+        self.log().durable.asked()
+    }
+
+    /// Changes between `EveryWrite` and `Interval` while the store is open. Where the medium makes each write durable
+    /// alone, it stays so until the next open: more than requested.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a change from or to `Manual`, which decides what recovery keeps.
+    pub fn set_durability(&self, durability: Durability) -> Result<()> {
+        let records = self.records();
+        records.log.epochs().check_process()?;
+        if (durability == Durability::Manual) != (records.log.epochs().regime() == Regime::Manual) {
+            return Err(Error::invalid(
+                "cannot change durability from or to manual while the store is open: close it and open it again",
+            ));
+        }
+        records.log.durable.ask(durability);
+        if durability == Durability::EveryWrite && records.log.epochs().in_use() {
+            // Writes acknowledged before are covered by the new promise too.
+            records.log.commit()?;
+        }
+        self.core().maintenance.wake.wake();
+        Ok(())
+    }
+
+    /// Calls `listener` for each key, of any table, that is swept from now on because it has expired. Replaces the
+    /// previous listener, of which a call may still be under way. `None`, the initial state: no calls.
+    pub fn set_on_expired(&self, listener: Option<OnExpired>) {
+        self.core().maintenance.expirations.set_listener(listener);
+    }
+
+    /// Limits the store to this size from now on; 0: no limit but the medium's. If it is already larger, nothing is put
+    /// until as much is free, by deletes or by eviction; the medium keeps its size.
+    pub fn set_limit(&self, bytes: u64) {
+        self.core().maintenance.set_limit(bytes);
+    }
+
+    /// The limit in bytes, rounded to extents; 0: none.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        u64::from(self.log().space().limit()) * self.log().extent_bytes
+    }
+
+    /// Sets which keys a full store evicts from now on.
+    pub fn set_eviction(&self, eviction: Option<Eviction>) {
+        self.core().maintenance.set_eviction(eviction);
+    }
+
+    /// Calls `listener` for each evicted key. Replaces the previous listener.
+    pub fn set_on_evicted(&self, listener: OnEvicted) {
+        self.core().maintenance.evictor.set_listener(listener);
+    }
+
+    /// Allows eviction of keys of the store's own table, reported with this label. `None`, the initial state: no
+    /// eviction.
+    pub fn set_evictable(&self, label: Option<u32>) {
+        self.records().tables.store.set_label(label);
+    }
+
+    /// How often `key` was read recently, in any table, if that is counted: an estimate, up to 15 with eviction by
+    /// frequency, up to 3 with eviction by recency, otherwise 0.
+    #[must_use]
+    pub fn reads_of(&self, key: impl AsRef<[u8]>) -> u8 {
+        let key = key.as_ref();
+        let records = self.records();
+        let (hash, guard) = (records.hasher.hash(key), reclaim::pin());
+        if records.tables.store.check_open().is_err() {
+            return 0;
+        }
+        let reads_in = |table: &Arc<crate::table::tables::Table>| {
+            let found = table.index.find_with(hash, key, &guard, |slot| records.record_of(slot, key));
+            found.map(|(slot, _)| records.access.reads_at(slot.location(), &guard))
+        };
+        let at = records.tables.all().iter().filter_map(reads_in).max().unwrap_or(0);
+        at.max(records.access.reads(hash, &guard))
+    }
+
+    /// Counts `reads` reads of `key`, where eviction by frequency counts them: for a key imported with its count. At
+    /// most 15 count.
+    pub fn add_reads(&self, key: &[u8], reads: u8) {
+        let records = self.records();
+        records.access.add(records.hasher.hash(key), reads, records.seconds(), &reclaim::pin());
+    }
+
+    /// Ends the current epoch and makes it durable: with `Manual`, the only way to make writes durable.
+    ///
+    /// # Errors
+    /// `Io` when the write-back failed; the store is then poisoned.
+    pub fn commit(&self) -> Result<()> {
+        self.log().commit()
+    }
+
+    /// Makes all acknowledged writes durable on the medium.
+    ///
+    /// # Errors
+    /// As [`StoreOn::commit`].
+    pub fn sync(&self) -> Result<()> {
+        self.log().commit()
+    }
+
+    /// Does one round of the background thread's work: commits when the interval has passed, sweeps expired keys,
+    /// compacts. For stores opened without that thread.
+    ///
+    /// # Errors
+    /// As [`StoreOn::commit`].
+    pub fn maintain(&self) -> Result<()> {
+        self.log().epochs().check_process()?;
+        self.core().maintenance.maintain()
+    }
+
+    /// Verifies all records that the open did not read thanks to an index checkpoint, instead of leaving that to the
+    /// background thread. Takes time in proportion to their bytes; returns at once when all were read. Others may
+    /// continue to read and write.
+    ///
+    /// # Errors
+    /// `Corrupt` when blocks are damaged, with their places.
+    pub fn verify(&self) -> Result<()> {
+        let records = self.records();
+        records.log.epochs().check_process()?;
+        let damaged = self.core().maintenance.verify_all();
+        if damaged.is_empty() {
+            return Ok(());
+        }
+        let places = damaged.iter().take(DAMAGE_NAMED_MAX);
+        let places: Vec<_> = places
+            .map(|&extent| format!("extent {} (offset {})", extent.0, records.log.offset_of(extent)))
+            .collect();
+        Err(Error::corrupt(format!(
+            "the medium is damaged in {} block{}: at {}{}; close the store and run \"duramen check\" for details, \
+             and \"duramen check --salvage NEW\" to save the valid records into a new store",
+            damaged.len(),
+            if damaged.len() == 1 { "" } else { "s" },
+            places.join(", "),
+            if damaged.len() > places.len() { " and more" } else { "" },
+        )))
+    }
+
+    /// Whether writes are accepted.
+    ///
+    /// # Errors
+    /// The reason: `Poisoned`, `ReadOnly`, `InUse` in a forked child.
+    pub fn check_writable(&self) -> Result<()> {
+        self.log().epochs().check_writable()
+    }
+
+    /// Whether the store's file was deleted or moved while it is open, so that the path no longer points to it. The
+    /// content exists until the store is closed or the process ends; then it is gone, unless the file has another name.
+    /// Some system calls.
+    #[must_use]
+    pub fn is_deleted(&self) -> bool {
+        self.log().medium.is_deleted()
+    }
+
+    /// Recomputes the store's counts from the blocks, and returns the differences: none, unless somebody writes
+    /// concurrently. For checkers; takes as long as reading the whole store.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn audit(&self) -> Vec<String> {
+        let core = self.core();
+        let (records, log) = (self.records(), self.log());
+        // In the order of their ranks: the background thread takes and returns no extents meanwhile.
+        let _checkpoint = core.maintenance.checkpoints.pause();
+        let (_paused, kept) = core.maintenance.compaction.pause();
+        let _growing = core.maintenance.growth.pause();
+        let (extents, free) = {
+            let space = log.space();
+            (space.extents(), space.runs())
+        };
+        let accounts = Accounts {
+            medium: &log.medium,
+            hasher: &records.hasher,
+            tables: &records.tables,
+            blocks: &log.blocks,
+            extent_bytes: log.extent_bytes,
+            extents,
+            free,
+            kept,
+            transaction_outcomes: HashMap::new(),
+            estimated: core.recovered.estimated,
+        };
+        accounts.differences()
+    }
+
+    /// Numbers of the store.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats::of(self.core())
+    }
+
+    /// One line for people: the medium, and the events that a write survives.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        format!("{}; {}", self.log().medium.describe(), self.promise())
+    }
+
+    /// The events that an acknowledged write survives here, in words.
+    #[must_use]
+    pub fn promise(&self) -> String {
+        let power = match (self.log().medium.survives_power(), self.durability()) {
+            (false, Durability::Manual) => "a committed write survives kill -9, not a power failure".into(),
+            (false, _) => "an acknowledged write survives kill -9, not a power failure".into(),
+            (true, Durability::EveryWrite) => {
+                "an acknowledged write survives kill -9 and power failure".into()
+            }
+            (true, Durability::Interval(d)) => {
+                format!("an acknowledged write survives kill -9 at once and power failure after {d:?}")
+            }
+            (true, Durability::Manual) => "a write survives kill -9 and power failure once committed".into(),
+        };
+        if self.log().medium.survives_process() { power } else { "no write survives the process".into() }
+    }
+
+    /// The findings of recovery when the store was opened.
+    #[must_use]
+    pub fn recovery(&self) -> &recover::Summary {
+        &self.core().recovered
+    }
+}
+
+impl Store {
+    /// Advice for the operator about the medium, in one line.
+    #[must_use]
+    pub fn advice(&self) -> Option<String> {
+        self.log().medium.small_pages_advice()
+    }
+}

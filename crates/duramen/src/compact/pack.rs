@@ -1,0 +1,263 @@
+//! Space for a writer that found none: dead records are compacted at once, however few, and blocks with much room are
+//! packed together.
+
+use crate::Result;
+use crate::compact::compactor::{Compactor, GRACE_MAX, ROUND_BYTES};
+use crate::maintenance::Maintenance;
+use duramen_log::blocks::Use;
+use duramen_log::format::superblock::Regime;
+use duramen_log::format::{Extent, block};
+use duramen_log::mutants::{Mutant, planted};
+use duramen_log::sync::atomic::Ordering::Relaxed;
+use duramen_media::Medium;
+use std::collections::HashSet;
+
+/// Without space, blocks with at least this share of room are packed: twice the room of a full block.
+const PACK_SHARE: u64 = 4;
+
+/// The result of packing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Packed {
+    /// More is free.
+    Gained,
+    /// Records moved, and no more is free.
+    InVain,
+    /// Nothing to move, or a move since blocks were last freed had no effect.
+    Nothing,
+}
+
+impl<M: Medium> Maintenance<M> {
+    /// Compacts once, for a writer that found no space; returns whether that freed any. The caller must not be pinned,
+    /// or nothing can be freed.
+    pub(crate) fn compact_now(&self) -> bool {
+        let mut compactor = self.compactor();
+        let before = self.compaction.freed_extents.load(Relaxed);
+        // Blocks moved out of may be free since. A round would take them for its copies, and with `Manual` leave the
+        // writer nothing.
+        self.reclaim(&mut compactor, true);
+        if self.compaction.freed_extents.load(Relaxed) > before {
+            return true;
+        }
+        for _ in 0..4 {
+            // Dead tables may hold all the space there is.
+            self.reclaim_all_tables(&mut compactor, GRACE_MAX);
+            // First the blocks that are worth it, then any dead bytes.
+            let worked = self.compact_round(&mut compactor, 1).unwrap_or(false)
+                || self.compact_round(&mut compactor, 0).unwrap_or(false);
+            self.reclaim(&mut compactor, true);
+            if self.compaction.freed_extents.load(Relaxed) > before {
+                return true;
+            }
+            if worked {
+                continue;
+            }
+            if self.commit_transactions() || self.recount_for_writer(&mut compactor) {
+                continue;
+            }
+            let packed = self.pack(&mut compactor).unwrap_or(Packed::Nothing);
+            // Copies fill the room of open blocks and seal them: their dead records make them victims now.
+            if packed != Packed::InVain {
+                return packed == Packed::Gained;
+            }
+        }
+        // Only if four rounds failed; packing that failed is not repeated.
+        self.pack(&mut compactor).is_ok_and(|packed| packed == Packed::Gained)
+    }
+
+    /// Commits, so that blocks of finished transactions are unpinned. The blocks of a transaction that spans several
+    /// are pinned until a commit after it ended, also if it aborted (`log::finalizing`). A writer that finds no room
+    /// writes nothing that would cause that commit. False when no transaction waits for it, or only the caller commits.
+    fn commit_transactions(&self) -> bool {
+        let log = self.log();
+        if log.finalize_transactions() || log.epochs().regime() == Regime::Manual {
+            return false;
+        }
+        // One commit makes the commit record durable, and another the headers.
+        (0..2).all(|_| log.finalize_transactions() || log.commit().is_ok())
+    }
+
+    /// Moves out of blocks that were sealed with much room left. A close or a crash does that to every open block, and
+    /// in a small store a few of them hold all the space.
+    fn pack(&self, compactor: &mut Compactor) -> Result<Packed> {
+        if compactor.pack_gained_nothing {
+            return Ok(Packed::Nothing);
+        }
+        self.log().epochs().check_writable()?;
+        let (extents, free) = {
+            let space = self.log().space();
+            (space.extents(), space.free_extents())
+        };
+        let held = self.pinned_extents();
+        let mut roomy = Vec::new();
+        for (extent, block, state) in self.log().blocks.walk(0..extents) {
+            let bytes = u64::from(block.extents()) * self.log().extent_bytes;
+            let room = bytes.saturating_sub(block::HEADER_BYTES + u64::from(block.live_sealed()));
+            if state == Use::Sealed && room >= bytes / PACK_SHARE && !held.contains(&extent) {
+                roomy.push((room, bytes, extent));
+            }
+        }
+        roomy.sort_unstable_by_key(|&(room, bytes, _)| std::cmp::Reverse(room * 1024 / bytes));
+        let (mut moved, mut gain) = (0, 0);
+        for (room, bytes, extent) in roomy {
+            if moved >= ROUND_BYTES || gain >= 4 * self.log().extent_bytes {
+                break;
+            }
+            if self.log().blocks.at(extent).retire() && self.move_out(compactor, extent, None)? {
+                (moved, gain) = (moved + bytes - room, gain + room);
+            }
+        }
+        if gain < 4 * self.log().extent_bytes {
+            moved += self.fill_own(compactor, &held)?;
+        }
+        self.reclaim(compactor, true);
+        let gained = self.log().space().free_extents() > free;
+        compactor.pack_gained_nothing = !gained;
+        Ok(match (gained, moved) {
+            (true, _) => Packed::Gained,
+            (false, 0) => Packed::Nothing,
+            (false, _) => Packed::InVain,
+        })
+    }
+
+    /// Fills the compactor's own block with the live records of whole other blocks, which frees their extents and takes
+    /// none. Returns the bytes moved. That block is open, so no other writer would use its room.
+    fn fill_own(&self, compactor: &mut Compactor, held: &HashSet<Extent>) -> Result<u64> {
+        let room = compactor.appender.room();
+        let mut fitting = Vec::new();
+        for (extent, block, state) in self.log().blocks.walk(0..self.log().space().extents()) {
+            let live = u64::from(block.live_sealed());
+            if state == Use::Sealed && live <= room && !held.contains(&extent) {
+                fitting.push((live, extent));
+            }
+        }
+        fitting.sort_unstable_by_key(|&(live, _)| std::cmp::Reverse(live));
+        let mut moved = 0;
+        for (live, extent) in fitting {
+            if self.fits_own(compactor, live, self.log().blocks.at(extent).extents())
+                && self.log().blocks.at(extent).retire()
+                && self.move_out(compactor, extent, None)?
+            {
+                moved += live;
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Makes `extents` extents adjoin, by moving the live records between them elsewhere; returns whether they do.
+    ///
+    /// Chooses the run with the fewest live bytes, of all runs that contain only free extents and movable blocks. Its
+    /// free extents are withheld meanwhile, so that nothing is moved into it.
+    pub(crate) fn clear_run(&self, extents: u32) -> bool {
+        if self.log().epochs().check_writable().is_err() {
+            return false;
+        }
+        self.clear(&mut self.compactor(), extents)
+    }
+
+    /// Restores the spare extents that the last move may have used: the moved records go back to the place that they
+    /// came from, which is free now. False when that is not free yet, because a reader may still use it or its epoch is
+    /// not committed.
+    pub(crate) fn restore_spare(&self, compactor: &mut Compactor) -> bool {
+        if self.log().space().has_spare() || planted(Mutant::SpareNotRestored) {
+            return true;
+        }
+        self.reclaim(compactor, true);
+        if self.log().space().has_spare() {
+            return true;
+        }
+        if compactor.retire_queue.is_awaited() {
+            return false;
+        }
+        compactor.appender.seal(self.log());
+        let spare = self.log().space().ample_extents_max();
+        self.clear(compactor, spare);
+        // If the spare cannot be had although nothing is waited for, the compactor works with the space that there is.
+        true
+    }
+
+    /// Whether the compactor's own block has room for `live` bytes of a block of `extents` extents, and the spare can
+    /// be restored afterwards. Without a spare, the own block with these bytes must fit one run.
+    pub(crate) fn fits_own(&self, compactor: &Compactor, live: u64, extents: u32) -> bool {
+        if live > compactor.appender.room() {
+            return false;
+        }
+        let all = self.log().extents_for(compactor.appender.filled() + live);
+        let space = self.log().space();
+        space.has_spare() || all <= space.run_max().max(extents)
+    }
+
+    fn clear(&self, compactor: &mut Compactor, extents: u32) -> bool {
+        if self.log().space().run_max() >= extents {
+            return true;
+        }
+        let Some((from, to)) = self.clearable(extents) else { return false };
+        let withheld = self.log().space().withhold(from, to);
+        for (extent, block, state) in self.log().blocks.walk(from..to) {
+            let is_moved = state == Use::Sealed
+                && block.retire()
+                && self.move_out(compactor, extent, None).unwrap_or(false);
+            if state == Use::Sealed && !is_moved {
+                break;
+            }
+        }
+        self.reclaim(compactor, true);
+        let mut space = self.log().space();
+        withheld.into_iter().for_each(|(extent, extents)| space.give(extent, extents));
+        space.run_max() >= extents
+    }
+
+    /// The run of `extents` adjoining extents that can be cleared at the least cost.
+    fn clearable(&self, extents: u32) -> Option<(u32, u32)> {
+        /// The block or free run that begins at one extent.
+        struct Part {
+            from: u32,
+            to: u32,
+            /// Extents that its live records take elsewhere.
+            cost: u32,
+            free: u32,
+        }
+        let (runs, all, free, most) = {
+            let space = self.log().space();
+            (space.runs(), space.extents(), space.free_extents(), space.ample_extents_max())
+        };
+        let held = self.pinned_extents();
+        let mut by_length = runs.clone();
+        by_length.sort_unstable_by_key(|&(_, length)| std::cmp::Reverse(length));
+        let mut parts: Vec<Part> = runs
+            .into_iter()
+            .map(|(start, length)| Part { from: start, to: start + length, cost: 0, free: length })
+            .collect();
+        for (extent, block, state) in self.log().blocks.walk(0..all) {
+            let live = u64::from(block.live_sealed());
+            if state == Use::Sealed && (block.extents() <= most || live == 0) && !held.contains(&extent) {
+                let cost = if live == 0 { 0 } else { self.log().extents_for(live) };
+                parts.push(Part { from: extent.0, to: extent.0 + block.extents(), cost, free: 0 });
+            }
+        }
+        // Both kinds are in order, and the stable sort merges two such runs in linear time.
+        parts.sort_by_key(|part| part.from);
+        let mut best: Option<(u32, u32, u32)> = None;
+        let (mut first, mut cost, mut inside) = (0, 0, 0);
+        for at in 0..parts.len() {
+            if at > 0 && parts[at].from != parts[at - 1].to {
+                (first, cost, inside) = (at, 0, 0);
+            }
+            (cost, inside) = (cost + parts[at].cost, inside + parts[at].free);
+            while parts[at].to - parts[first].to >= extents {
+                (cost, inside) = (cost - parts[first].cost, inside - parts[first].free);
+                first += 1;
+            }
+            let is_run = parts[at].to - parts[first].from >= extents;
+            if is_run && cost <= free - inside && best.is_none_or(|(least, ..)| cost < least) {
+                // Records that are moved in one piece need a run elsewhere.
+                let window = parts[first].from..parts[at].to;
+                let piece = parts[first..=at].iter().map(|part| part.cost).max().unwrap_or(0);
+                let outside = by_length.iter().find(|(from, _)| !window.contains(from));
+                if piece <= outside.map_or(0, |&(_, length)| length) {
+                    best = Some((cost, window.start, window.end));
+                }
+            }
+        }
+        best.map(|(_, from, to)| (from, to))
+    }
+}

@@ -1,0 +1,4 @@
+//! Put and delete of one key.
+
+pub(crate) mod old;
+pub(crate) mod write;
