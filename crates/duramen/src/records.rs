@@ -29,7 +29,7 @@ pub(crate) struct Records<M: Medium> {
     /// that nobody flushed, until the background thread has flushed them.
     pub cells_unflushed: AtomicBool,
     /// Some blocks that recovery took from a checkpoint are not verified yet, or are known to be damaged. See
-    /// [`damage`].
+    /// [`crate::damage`].
     pub(crate) has_unverified: AtomicBool,
     /// Keys whose record was damaged were written since the compactor last looked, or a block was found damaged.
     pub mends: AtomicBool,

@@ -15,9 +15,9 @@
 //!
 //! A crash before the end of 3 leaves the old value; after it, the new one. In a group, 3 does not drain: the slot is
 //! marked pending, and [`WriterState::flush_group`] drains once and clears the marks. Writes that count all or not at
-//! all are [transactions](transaction).
+//! all are [transactions](crate::transaction).
 //!
-//! For several writes of keys without concurrent writes by others: see [`locks`].
+//! For several writes of keys without concurrent writes by others: see [`crate::locks`].
 //!
 //! Invariants:
 //! 1. A slot points to a record that is durable, or is marked pending, or whose epoch is not committed.

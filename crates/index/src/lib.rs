@@ -5,7 +5,7 @@
 //! compares the key in the record. The index lives in DRAM and is rebuilt from the log on open.
 
 // The items of an internal crate are documented where their names do not say it.
-#![allow(missing_docs)]
+#![allow(missing_docs, rustdoc::private_intra_doc_links)]
 
 mod attached;
 #[cfg(not(loom))]

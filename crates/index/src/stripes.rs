@@ -18,7 +18,7 @@
 //! A stripe that is held for several writes ([`Stripes::hold`]: the keys of a command) stores its holding thread. That
 //! thread already has the locks it takes meanwhile. Stripes are held in the order of their numbers, so no cycle of
 //! waiters arises. A holder of some locks takes no others, except those of collections' elements, which are other
-//! stripes ([`crate::read::table`]), one at a time.
+//! stripes (`table::tables` of the engine), one at a time.
 //!
 //! It also counts the in-place updates of its keys' cells, so that a reader can check that its copy is of one moment
 //! ([`Stripes::read_cell`]). An update is *one* atomic store, made by the holder of the stripe, and counted before it.

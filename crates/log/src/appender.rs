@@ -18,7 +18,7 @@
 //! bytes but those of the one record that is being written, after a header. (Where stores are lost in any order, as by
 //! a power failure on a cache-line medium, the header may be lost. Then the checks decide, which no client can forge.)
 //!
-//! Within a group (see [`crate::Writer::group`]) step 2 comes once for several records. Their slots are marked pending
+//! Within a group (see `duramen::Writer::group`) step 2 comes once for several records. Their slots are marked pending
 //! until then, and a reader of such a record flushes and drains it first.
 //!
 //! Where every write waits for a commit of pages, writers take turns in one *shared* block, since a commit costs one

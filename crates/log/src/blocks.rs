@@ -28,7 +28,7 @@
 //! | `pins` | writers of transactions | the compactor |
 //! | `copies` | the opener of the block, the compactor | a reader that would wait for an epoch |
 //! | `unknown` | recovery | the compactor, the writer of an index checkpoint |
-//! | `unverified` | recovery, the compactor | everybody, while [`Records::has_unverified`](crate::read::Records::has_unverified) is true |
+//! | `unverified` | recovery, the compactor | everybody, while `Records::has_unverified` is true |
 
 use crate::format::block::HEADER_BYTES;
 use crate::format::{Extent, Generation, Secret, Seeds};
@@ -190,7 +190,7 @@ impl Block {
     }
 
     /// The live bytes of a sealed block. The count that recovery took from an index checkpoint may be too low: see
-    /// [`crate::recovery::checkpoint`].
+    /// `duramen`, `checkpoint::plan`.
     pub fn live_sealed(&self) -> u32 {
         (self.live() as i32).max(0) as u32
     }

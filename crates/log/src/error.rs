@@ -54,7 +54,7 @@ impl Error {
         Self { kind, message: message.into(), os_error: None, cursor: None }
     }
 
-    /// The error that `work` returns to abort a transaction ([`Writer::transaction`](crate::Writer::transaction)), with
+    /// The error that `work` returns to abort a transaction (`Writer::transaction`), with
     /// the reason.
     pub fn aborted(why: impl Into<String>) -> Self {
         Self::new(ErrorKind::Aborted, why)

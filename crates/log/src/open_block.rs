@@ -8,7 +8,7 @@ use crate::format::{Extent, Seeds, block};
 pub enum Purpose {
     Write,
     /// A write that a full store still accepts, though it may add live bytes: see
-    /// [`Room::Change`](crate::Room::Change).
+    /// `Room::Change` of the engine.
     Change,
     Delete,
     Compaction,

@@ -7,7 +7,7 @@
 //!    still holds the guard under which it read the slot. Such a record is whole, and only the value of a cell is ever
 //!    stored to, which these functions leave out. In a block that is not verified it is whole only when [`verify`] said
 //!    so under that guard.
-//! 3. [`whole_record`] and [`block`]: recovery, while nothing writes to the medium. [`block`] also serves the
+//! 3. [`whole_record`] and [`fn@block`]: recovery, while nothing writes to the medium. [`fn@block`] also serves the
 //!    compactor, up to the tail of a sealed block that holds no cell: nobody stores there any more, and only the
 //!    compactor frees it.
 

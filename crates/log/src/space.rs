@@ -66,7 +66,7 @@
 //!
 //! # Values that a full store takes
 //!
-//! [`Room`](crate::Room) lists them. Each such write adds a record, so it must be shown that no number of them uses up
+//! `Room` of the engine lists them. Each such write adds a record, so it must be shown that no number of them uses up
 //! the reserve.
 //!
 //! * *Removals* replace a record that is no shorter, and may use all of `D`, as deletes do. The live bytes do not grow,

@@ -64,7 +64,7 @@ const DAMAGE_NAMED_MAX: usize = 8;
 /// A store. Cheap to clone; all clones are the same store, which is closed when the last clone and the last writer are
 /// dropped.
 ///
-/// Reads take no lock. A write through the handle uses the calling thread's own [`Writer`](crate::Writer), created at
+/// Reads take no lock. A write through the handle uses the calling thread's own [`Writer`], created at
 /// the first write and kept until the thread ends.
 pub struct StoreOn<M: Medium = Mapped> {
     shared: Arc<Shared<M>>,

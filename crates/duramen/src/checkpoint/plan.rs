@@ -33,7 +33,7 @@
 //!
 //! Two counts are less exact afterwards. *Stale counts*: a count in the checkpoint may include records that are gone,
 //! and records that are read are not counted. So after a crash a count is 0 if the checkpoint says so and no record of
-//! the key was read. Else it is "many" ([`STALE_MANY`](duramen_index::Slot::STALE_MANY)), which compaction counts again
+//! the key was read. Else it is "many" (`STALE_MANY`), which compaction counts again
 //! when it must. 0 is right: blocks with records that no slot counts are retired, and not kept. *Live bytes* of a kept
 //! block are those at 3. Records superseded between a page and 3 are subtracted again when their successors are read:
 //! too few, never too many, so compaction starts too early at most. So before 3 the checkpoint waits for each writer

@@ -27,7 +27,7 @@ pub(crate) enum Looked<V> {
 }
 
 impl<V> Looked<V> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn value(self) -> Option<V> {
         match self {
             Self::Absent(_) => None,
@@ -201,7 +201,7 @@ impl<M: Medium> Records<M> {
     }
 
     /// Looks up a key; `read_barrier` when the caller is in a group.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn look_up(
         &self,
         table: &Table,
@@ -224,7 +224,7 @@ impl<M: Medium> Records<M> {
     }
 
     /// Completes a lookup whose slot and record are already found.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn look_at<'a>(
         &'a self,
         lookup: &Lookup<'_>,

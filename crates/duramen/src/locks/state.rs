@@ -7,7 +7,7 @@ use duramen_log::sync::Arc;
 use duramen_log::sync::holding::Noted;
 use duramen_log::sync::reclaim::SeqCounter;
 
-/// The state of a writer between [`WriterState::lock_keys`] and [`WriterState::unlock`].
+/// The state of a writer between `lock_keys` and `unlock`.
 #[derive(Default)]
 pub(crate) struct Locks {
     pub(crate) held: Held,

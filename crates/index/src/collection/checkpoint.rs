@@ -11,7 +11,7 @@
 //! All of 1 come first, in the order of their positions, then 2, then 3, in the order of the tree, then 4.
 //!
 //! One page is written at a time, and others change the index between two pages. So the pages are not of one moment.
-//! The following holds for records in blocks that the checkpoint keeps ([`crate::recovery::checkpoint`]):
+//! The following holds for records in blocks that the checkpoint keeps (`checkpoint::plan` of the engine):
 //!
 //! * An element that stays from the beginning to the end is in the map and in the tree. An element's position never
 //!   changes, and pages of the map are not merged meanwhile. The walk of the tree resumes after the last entry, by its

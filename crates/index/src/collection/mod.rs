@@ -6,11 +6,11 @@
 //!
 //! | index | is | DRAM an element, at most | for |
 //! |---|---|---|---|
-//! | [`Map`] | extendible hashing by the hash of the subkey | 14 bytes | all elements |
-//! | [`Tree`] | a counted B+ tree by an order key of 8 bytes | 20 bytes | also, if elements have an order |
+//! | `Map` | extendible hashing by the hash of the subkey | 14 bytes | all elements |
+//! | `Tree` | a counted B+ tree by an order key of 8 bytes | 20 bytes | also, if elements have an order |
 //!
 //! A caller of an index holds the lock of the collection's key, even to read: nothing here is concurrent. All data lies
-//! in pages that are addressed by number ([`Pages`]) and contain no pointers, so a checkpoint may copy them. Threads
+//! in pages that are addressed by number (`Pages`) and contain no pointers, so a checkpoint may copy them. Threads
 //! with different collections share only the arena that pages come from.
 
 pub mod checkpoint;

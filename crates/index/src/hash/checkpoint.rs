@@ -11,7 +11,7 @@
 //! | 295 | | the slots that are taken, 8 bytes each, bucket by bucket, then those of the stash |
 //!
 //! A page is read without a lock while others write, so its slots are not of one moment.
-//! [`crate::recovery::checkpoint`] says why that does not matter. The necessary condition does hold: a key that was in
+//! `checkpoint::plan` of the engine says why that does not matter. The necessary condition does hold: a key that was in
 //! its secondary bucket or the stash before the page was begun had marked its primary bucket before.
 
 use super::{BUCKET_SLOTS, BUCKETS, DEPTH_MAX, DirEntry, Directory, HashIndex, Segment};

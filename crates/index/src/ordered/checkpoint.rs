@@ -10,7 +10,7 @@
 //! | 8 | label |
 //! | | the lowest key; then the slots, then their prefixes, 8 bytes each |
 //!
-//! A page holds each leaf as it was at one moment, copied under its lock; see [`crate::recovery::checkpoint`] for why
+//! A page holds each leaf as it was at one moment, copied under its lock; see `checkpoint::plan` of the engine for why
 //! that is enough.
 
 use super::OrderedIndex;

@@ -12,7 +12,7 @@
 //! with other bytes. Among slots with the same bytes, its *run*, it may lie anywhere. So a run with damaged records is
 //! divided only when the leaf cannot be divided elsewhere; their slots then go to both sides
 //! ([`OrderedIndex::split_run`]). When such a record is superseded, its slot gets its right place
-//! ([`super::locked::Place::repair`]). Whole records of a run are always in order.
+//! (`Place::repair`). Whole records of a run are always in order.
 
 use super::cache::place;
 use super::key::{Sought, shared_bytes, word_at};

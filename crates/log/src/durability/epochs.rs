@@ -9,7 +9,7 @@
 //!           store the mark → sync (one wait for the device) → `committed`
 //! ```
 //!
-//! Where a write waits for its epoch, [`super::group_commit`] decides which writer commits, and when.
+//! Where a write waits for its epoch, `group_commit` decides which writer commits, and when.
 //!
 //! A crash before the sync returns may leave the mark on the medium without all records of its epoch. Recovery counts
 //! the records, finds the difference, and falls back to the mark before.
@@ -450,7 +450,7 @@ impl Epochs {
     }
 
     /// Makes `epoch` durable: waits for the thread that commits it, or commits for all waiters (see
-    /// [`super::group_commit`]). `flush` flushes the writes of an epoch that has ended, where the committer flushes.
+    /// `group_commit`). `flush` flushes the writes of an epoch that has ended, where the committer flushes.
     pub fn wait_for<M: Medium>(
         &self,
         epoch: Epoch,

@@ -33,7 +33,7 @@ pub enum Durability {
     EveryWrite,
     /// At most this long after the call returns; the state after a power failure is a prefix in time.
     Interval(Duration),
-    /// After the next [`Store::commit`](crate::Store::commit). Uncommitted writes are dropped by the next open, even
+    /// After the next `Store::commit`. Uncommitted writes are dropped by the next open, even
     /// after a mere process crash.
     Manual,
 }

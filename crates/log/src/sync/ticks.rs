@@ -6,7 +6,7 @@
 //! it is `CLOCK_MONOTONIC`.
 //!
 //! Models and schedules have no such clock: their runs must repeat, and versions do without it (see
-//! [`crate::index::stripes`]).
+//! `duramen_index::stripes`).
 
 /// A unit is 2^8 ns.
 #[cfg(not(any(loom, miri, feature = "schedule")))]
