@@ -15,7 +15,7 @@
 //!    keeps a tombstone, and does nothing else.
 //! 2. *A count is not too high forever*: otherwise a tombstone would stay forever. When a block is retired, each of its
 //!    dead records lowers its key's count by one ([`Place::forget_stale`]). An unknown count never goes down. It is
-//!    replaced by the number found in a read of all blocks ([`Place::learn_stale`], `background/recount.rs`).
+//!    replaced by the number found in a read of all blocks ([`Place::learn_stale`], `compact/recount.rs`).
 //! 3. *A key with stale records has a slot*. A slot is removed only when its count says that it hides nothing, or only
 //!    records that are freed with it ([`Slot::covers_at_most`]). So the count to lower is found.
 //! 4. *A tombstone that hides nothing is itself dead*, though its slot points to it: it is subtracted from its block's
@@ -24,9 +24,9 @@
 //!    it was subtracted.
 //!
 //! A count of 0 does not mean that no older record is left: one may lie in a retired block. That block was retired
-//! before the tombstone's block can be, and blocks are freed in that order (`background/compact.rs`, invariant 2). So
+//! before the tombstone's block can be, and blocks are freed in that order (`compact/records.rs`, invariant 2). So
 //! no crash finds the older record without the tombstone. If a block stays because a value in it is pinned, its records
-//! count again (`background/release.rs`). For the choice of counts over an order of blocks see
+//! count again (`compact/release.rs`). For the choice of counts over an order of blocks see
 //! docs/internals/decisions/002.
 
 use super::either::Place;

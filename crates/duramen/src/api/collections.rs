@@ -8,7 +8,7 @@
 //!
 //! A crash may leave elements of an owner that no root names, from batches that did not complete or from removed roots.
 //! Recovery checks for each root that it finds whether it is the newest record of its key, and reclaims the other
-//! owners (`background::reclaim_tables`).
+//! owners (`table::reclaim`).
 //!
 //! Elements are neither locked nor read together: a caller that needs several at one moment must keep others from
 //! writing the collection meanwhile.

@@ -1,7 +1,7 @@
 //! Transactions: any number of writes that count all or not at all, after a crash and for every reader, as if each
 //! transaction had run alone.
 //!
-//! A transaction's writes go to the log at once, so it may have any size. `write/transaction.rs` describes how it is
+//! A transaction's writes go to the log at once, so it may have any size. `transaction/write.rs` describes how it is
 //! shown and the result of a crash.
 
 use crate::api::collections::CollectionOn;

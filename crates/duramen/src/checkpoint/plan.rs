@@ -53,7 +53,7 @@
 //! The checkpoint has *collections* as it has tables. `index::collection::checkpoint` says how map and tree, each
 //! written at its own moments, come to agree. A root names a collection, and is not read if its block is kept; so the
 //! checkpoint has the places of roots. A live root in a kept block was pointed to from 1 to 3, and its place was noted
-//! before its block could be sealed (`read::names`): so it is among them. Or it was moved, or superseded by a record
+//! before its block could be sealed (`table::names`): so it is among them. Or it was moved, or superseded by a record
 //! that a crash then lost. If that was before 1, its block is not kept, or the superseding record is durable. (4 made
 //! it so; or its collection would be dead otherwise, and no checkpoint begins before that is reclaimed.) Places that
 //! roots leave from then on are noted until all are known. Recovery asks the tables which of the places are live.

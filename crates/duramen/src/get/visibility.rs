@@ -186,7 +186,7 @@ impl<M: Medium> Records<M> {
     }
 
     /// The epoch that must be durable before the record is shown. None (0) for a copy by the compactor of a committed
-    /// record: until the copy is committed too, a crash leaves the original (`background::compact`, invariant 4).
+    /// record: until the copy is committed too, a crash leaves the original (`compact::records`, invariant 4).
     #[inline]
     pub(crate) fn epoch_of(&self, record: &Record<'_>) -> Epoch {
         let epoch = record.head.epoch();

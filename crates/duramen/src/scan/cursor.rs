@@ -82,7 +82,7 @@ impl<M: Medium> Records<M> {
         wanted: &mut dyn FnMut(&Value<'_>) -> bool,
     ) -> Result<Option<Value<'_>>> {
         let mut words = Words::of(seed);
-        let mut random = || words.next();
+        let mut random = || words.draw();
         let mut unwanted = 0;
         let sparse_keys = |random| -> Result<_> {
             let guard = reclaim::pin();

@@ -2,11 +2,11 @@
 //!
 //! Every record belongs to a table by its [`Owner`], and each table has one. The store's own table always exists, and
 //! so does the *catalog*. Its keys are the names of all other tables, and its values are their owners
-//! (`store::tables`). An owner's records count as long as a live record of the catalog names the owner.
+//! (`api::tables`). An owner's records count as long as a live record of the catalog names the owner.
 //!
 //! A named table can be cleared: then its name points to a new owner with an empty index, and the old one is *dead*. So
 //! a caller that uses a table by its name looks up its current owner ([`Named::table`]), under the same guard under
-//! which it uses the table. A thread that reclaims a dead table's index (`background::reclaim_tables`) waits until all
+//! which it uses the table. A thread that reclaims a dead table's index (`table::reclaim`) waits until all
 //! callers have left that came before it died. Every write into a table that dies concurrently happened before its
 //! death.
 //!
@@ -72,7 +72,7 @@ impl Table {
     /// Its live keys; expired ones count until they are swept. Exact while nobody writes.
     pub(crate) fn keys(&self) -> u64 {
         if let Some(index) = self.index.collection() {
-            return index.len();
+            return index.key_count();
         }
         self.keys.iter().map(|count| count.0.load(Relaxed)).sum::<i64>().max(0) as u64
     }

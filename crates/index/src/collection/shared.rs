@@ -65,7 +65,7 @@ impl CollectionIndex {
     }
 
     /// Elements without tombstones.
-    pub fn len(&self) -> u64 {
+    pub fn key_count(&self) -> u64 {
         self.indexes().map.len()
     }
 
@@ -244,7 +244,7 @@ impl KeyIndex for CollectionIndex {
     fn draw(&self, random: [u64; 2], _: &Guard) -> Option<Slot> {
         // It draws until it hits, and may need more words than these two.
         let mut words = Words::of(random[0] ^ random[1].rotate_left(32));
-        self.random(|| words.next())
+        self.random(|| words.draw())
     }
 
     fn dump(
