@@ -60,7 +60,7 @@ impl CollectionIndex {
         match self.0 {}
     }
 
-    pub fn len(&self) -> u64 {
+    pub fn key_count(&self) -> u64 {
         match self.0 {}
     }
 

@@ -305,7 +305,7 @@ fn check_busy(keys: u64, tombstones: u64, words: &[u64], at_each: usize) {
         .map(|(&key, &slot)| (recovered.order_at(slot, &busy.bytes), key, slot.location()))
         .collect();
     wanted.sort_unstable();
-    assert_eq!(recovered.len(), wanted.len() as u64);
+    assert_eq!(recovered.key_count(), wanted.len() as u64);
     let mut ranked = Vec::new();
     recovered.ranked(0, false, usize::MAX, &mut ranked);
     let ranked: Vec<Offset> = ranked.iter().map(|slot| slot.location()).collect();
