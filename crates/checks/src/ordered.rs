@@ -6,7 +6,6 @@
 
 use crate::Planted::{Bug, Relaxed};
 use crate::check;
-use duramen_index::key_index::{KeyPlace, LockedKey};
 use duramen_index::ordered::{Chunk, OrderedIndex};
 use duramen_index::{KeepFilter, KeyBytes, Keys, Slot};
 use duramen_log::mutants::Mutant;

@@ -40,7 +40,6 @@
 //! 4. Nothing is merged while a checkpoint is dumped: its pages must follow each other without a gap or an overlap.
 
 pub(super) mod checkpoint;
-mod key_index;
 mod merge;
 mod scan;
 
@@ -49,6 +48,7 @@ use super::fingerprints::{BUCKET_SLOTS, High};
 use super::memory::{Memory, Piece};
 use super::stripes::{LockedStripe, Stripes};
 use super::{BUCKET_BIT, FINGERPRINT_BITS, FINGERPRINT_MASK, FINGERPRINT_SHIFT, Keys, LOCATION_MASK, Slot};
+use crate::numbers::Numbers;
 use duramen_log::mutants::{Mutant, planted};
 use duramen_log::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use duramen_log::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
@@ -111,7 +111,7 @@ const _: () = assert!(cfg!(loom) || size_of::<Stash>() == 64);
 /// pointer, not a number, so that Miri knows what it may reach. With no known bits the segment is still a page of a
 /// checkpoint, and the page's number takes the segment's place.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct DirEntry(*mut Segment);
+pub(crate) struct DirEntry(*mut Segment);
 
 impl DirEntry {
     fn new(segment: NonNull<Segment>, depth: u32, known: u32) -> Self {
@@ -500,6 +500,11 @@ impl<'a> Locked<'a> {
         self.find_with(|slot| is_key(slot).then_some(())).map(|(place, ())| place)
     }
 
+    #[inline(always)]
+    pub fn held(&self) -> &LockedStripe<'a> {
+        &self.held
+    }
+
     /// The slot of a key that is known to have one, if no other has its fingerprint: found without reading any record.
     #[inline]
     pub fn find_sole(&self) -> Option<Place<'a>> {
@@ -644,6 +649,17 @@ impl HashIndex {
         unsafe { &*entry.place() }
     }
 
+    pub fn numbers(&self, guard: &Guard) -> Numbers {
+        let (splits, doublings) = self.grown(guard);
+        let (bytes, doublings) = (self.bytes(guard), u64::from(doublings));
+        Numbers { bytes, splits, merges: self.merged(), doublings, ..Numbers::default() }
+    }
+
+    #[inline]
+    pub fn stripes(&self) -> &Stripes {
+        &self.stripes
+    }
+
     /// Hints that the bucket of `hash` is read soon.
     #[inline]
     pub fn prefetch(&self, hash: u64, guard: &Guard) {
@@ -700,7 +716,7 @@ impl HashIndex {
 
     /// The key of `hash`, whose stripe is held.
     #[inline(always)]
-    fn locked<'g>(
+    pub(crate) fn locked<'g>(
         &self,
         held: LockedStripe<'g>,
         hash: u64,

@@ -18,8 +18,8 @@ mod fingerprints;
 pub mod hash;
 #[cfg(any(loom, miri))]
 mod heap;
-pub mod key_index;
 mod memory;
+pub mod numbers;
 pub mod ordered;
 pub mod stale;
 pub mod stripes;

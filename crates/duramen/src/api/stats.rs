@@ -1,7 +1,7 @@
 //! Numbers of a store.
 
 use crate::api::Core;
-use duramen_index::key_index::Numbers;
+use duramen_index::numbers::Numbers;
 use duramen_log::sync::atomic::Ordering::Relaxed;
 use duramen_log::sync::reclaim;
 use duramen_media::Medium;

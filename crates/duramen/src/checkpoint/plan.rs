@@ -64,9 +64,7 @@
 //! Recovery with a checkpoint does not verify each record. The background thread does it afterwards
 //! (`Maintenance::verify`), as does `duramen check`.
 
-use duramen_index::collection::CollectionIndex;
-use duramen_index::either::Index;
-use duramen_index::key_index::KeyIndex;
+use duramen_index::either::{self, Index};
 use duramen_index::{KeepFilter, PagesOf};
 use duramen_log::format::block::DataBlock;
 use duramen_log::format::checkpoint::{Damage, Kept, Page, Root, TablePages};
@@ -187,7 +185,7 @@ impl<'m> Checkpoint<'m> {
     pub(crate) fn kind_of(&self, owner: Owner) -> u8 {
         match owner {
             Owner::STORE => self.root.kind,
-            _ if owner.is_collection() => CollectionIndex::KIND,
+            _ if owner.is_collection() => either::COLLECTION,
             _ => u8::from(owner.is_ordered()),
         }
     }

@@ -1,12 +1,11 @@
 //! Models have no collections: nothing in one is concurrent but the lock around each step.
 
-use crate::key_index::{KeyIndex, KeyPlace, LockedKey, Numbers};
+use crate::numbers::Numbers;
 use crate::ordered::Sorted;
 use crate::stripes::{LockedStripe, Stripes};
 use crate::{KeepFilter, KeyBytes, Keys, Loaded, PagesOf, Slot};
 use duramen_log::Result;
 use duramen_log::sync::Arc;
-use duramen_log::sync::reclaim::Guard;
 use std::convert::Infallible;
 use std::marker::PhantomData;
 
@@ -101,54 +100,60 @@ impl CollectionIndex {
     }
 }
 
-impl KeyIndex for CollectionIndex {
-    type Locked<'a> = Locked<'a>;
-
-    const KIND: u8 = 2;
-
-    fn numbers(&self, _: &Guard) -> Numbers {
+impl CollectionIndex {
+    pub fn numbers(&self) -> Numbers {
         match self.0 {}
     }
 
-    fn stripes(&self) -> &Stripes {
+    pub fn stripes(&self) -> &Stripes {
         match self.0 {}
     }
 
-    fn prefetch(&self, _: u64, _: &Guard) {
+    pub fn prefetch(&self, _: u64) {
         match self.0 {}
     }
 
-    fn find_with<T>(
-        &self,
-        _: u64,
-        _: &[u8],
-        _: &Guard,
-        _: impl FnMut(Slot) -> Option<T>,
-    ) -> Option<(Slot, T)> {
+    pub fn find<T>(&self, _: u64, _: impl FnMut(Slot) -> Option<T>) -> Option<(Slot, T)> {
         match self.0 {}
     }
 
-    fn lock<'g>(&'g self, _: u64, _: &'g Guard) -> Locked<'g> {
+    pub fn lock(&self, _: u64) -> Locked<'_> {
         match self.0 {}
     }
 
-    fn locked<'g>(&'g self, _: LockedStripe<'g>, _: u64, _: &'g Guard) -> Locked<'g> {
+    pub fn locked<'g>(&'g self, _: LockedStripe<'g>, _: u64) -> Locked<'g> {
         match self.0 {}
     }
 
-    fn scan(&self, _: u64, _: &Guard, _: &mut dyn FnMut(Slot)) -> u64 {
+    pub fn scan(&self, _: u64, _: &mut dyn FnMut(Slot)) -> u64 {
         match self.0 {}
     }
 
-    fn cursor_at(&self, _: u64, _: &Guard) -> u64 {
+    pub fn scan_once(&self, _: u64, _: &impl Keys, _: &mut dyn FnMut(Slot)) -> u64 {
         match self.0 {}
     }
 
-    fn draw(&self, _: [u64; 2], _: &Guard) -> Option<Slot> {
+    pub fn each(&self, _: &mut dyn FnMut(Slot)) {
         match self.0 {}
     }
 
-    fn dump(
+    pub fn pages_left(&self) -> u64 {
+        match self.0 {}
+    }
+
+    pub fn read_pages(&self, _: &dyn Fn() -> bool) {
+        match self.0 {}
+    }
+
+    pub fn forget_order(&self, _: &dyn Fn() -> bool) -> bool {
+        match self.0 {}
+    }
+
+    pub fn draw(&self, _: [u64; 2]) -> Option<Slot> {
+        match self.0 {}
+    }
+
+    pub fn dump(
         &self,
         _: &impl KeyBytes,
         _: &dyn Fn(Slot) -> Slot,
@@ -157,43 +162,51 @@ impl KeyIndex for CollectionIndex {
         match self.0 {}
     }
 
-    unsafe fn attach(&mut self, _: &PagesOf<'_>, _: KeepFilter, _: usize) -> std::result::Result<(), String> {
+    /// # Safety
+    /// Never called.
+    pub unsafe fn attach(&mut self, _: &PagesOf<'_>, _: KeepFilter) -> std::result::Result<(), String> {
         match self.0 {}
     }
 }
 
-impl<'a> LockedKey<'a> for Locked<'a> {
-    type Place<'k>
-        = Place<'k>
-    where
-        'a: 'k;
-
-    fn held(&self) -> &LockedStripe<'a> {
+impl<'a> Locked<'a> {
+    pub fn held(&self) -> &LockedStripe<'a> {
         match self.0 {}
     }
 
-    fn find_with<'k, T>(&self, _: &'k [u8], _: impl FnMut(Slot) -> Option<T>) -> Option<(Place<'k>, T)>
+    pub fn find_with<'k, T>(&self, _: impl FnMut(Slot) -> Option<T>) -> Option<(Place<'k>, T)>
     where
         'a: 'k,
     {
         match self.0 {}
     }
 
-    fn insert(&self, _: &[u8], _: Slot, _: &impl KeyBytes) -> bool {
+    pub fn find_sole<'k>(&self) -> Option<Place<'k>>
+    where
+        'a: 'k,
+    {
         match self.0 {}
     }
 
-    fn remove(&self, _: &Place<'_>, _: &impl KeyBytes) {
+    pub fn insert(&self, _: &[u8], _: Slot, _: &impl KeyBytes) {
+        match self.0 {}
+    }
+
+    pub fn remove(&self, _: &Place<'_>, _: &impl KeyBytes) {
         match self.0 {}
     }
 }
 
-impl KeyPlace for Place<'_> {
-    fn get(&self) -> Slot {
+impl Place<'_> {
+    pub fn get(&self) -> Slot {
         match self.0 {}
     }
 
-    fn set(&self, _: Slot) {
+    pub fn set(&self, _: Slot) {
+        match self.0 {}
+    }
+
+    pub fn repoint(&self, _: &[u8], _: Slot, _: &impl KeyBytes) {
         match self.0 {}
     }
 }

@@ -1,4 +1,4 @@
-//! The index of a collection as a [`KeyIndex`], for callers that find an element by its record: writers of elements,
+//! The index of a collection, for callers that find an element by its record: writers of elements,
 //! recovery, the compactor.
 //!
 //! A map has all elements, including tombstones, by the hashes of their keys. If they have an order ([`Order`]), a tree
@@ -17,14 +17,13 @@ use super::merge::{self, Counted};
 use super::pages::{Account, Arena, Pages};
 use super::tree::Tree;
 use crate::attached::Attached;
-use crate::key_index::{KeyIndex, KeyPlace, LockedKey, Numbers};
+use crate::numbers::Numbers;
 use crate::ordered::Sorted;
 use crate::stripes::{LockedStripe, Stripes};
 use crate::words::Words;
 use crate::{KeepFilter, KeyBytes, Keys, Loaded, PagesOf, Slot};
 use duramen_log::Result;
 use duramen_log::mutants::{Mutant, planted};
-use duramen_log::sync::reclaim::Guard;
 use duramen_log::sync::{Arc, Mutex, MutexGuard, lock, rank};
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -70,7 +69,7 @@ impl CollectionIndex {
     }
 
     /// The mutex is not held while `look` waits for records: writers, readers and the compactor need it at each step.
-    fn find<T>(&self, hash: u64, mut look: impl FnMut(Slot) -> Option<T>) -> Option<(Slot, T)> {
+    pub fn find<T>(&self, hash: u64, mut look: impl FnMut(Slot) -> Option<T>) -> Option<(Slot, T)> {
         let mut candidates = [None; CANDIDATES_MAX];
         let mut count = 0;
         {
@@ -183,12 +182,8 @@ impl CollectionIndex {
     }
 }
 
-impl KeyIndex for CollectionIndex {
-    type Locked<'a> = Locked<'a>;
-
-    const KIND: u8 = 2;
-
-    fn numbers(&self, _: &Guard) -> Numbers {
+impl CollectionIndex {
+    pub fn numbers(&self) -> Numbers {
         // Without reading attached pages: unread ones take no DRAM.
         let indexes = lock(&self.indexes);
         let bytes = indexes.map.bytes() + indexes.tree.as_ref().map_or(0, Tree::bytes);
@@ -196,58 +191,44 @@ impl KeyIndex for CollectionIndex {
     }
 
     #[inline]
-    fn stripes(&self) -> &Stripes {
+    pub fn stripes(&self) -> &Stripes {
         &self.stripes
     }
 
-    fn prefetch(&self, hash: u64, _: &Guard) {
+    pub fn prefetch(&self, hash: u64) {
         // A hint is not worth waiting for.
         if let Some(indexes) = self.indexes.try_lock() {
             indexes.map.prefetch(hash);
         }
     }
 
-    fn find_with<T>(
-        &self,
-        hash: u64,
-        _: &[u8],
-        _: &Guard,
-        look: impl FnMut(Slot) -> Option<T>,
-    ) -> Option<(Slot, T)> {
-        self.find(hash, look)
-    }
-
-    fn lock<'g>(&'g self, hash: u64, _: &'g Guard) -> Locked<'g> {
+    pub fn lock(&self, hash: u64) -> Locked<'_> {
         Locked { index: self, held: self.stripes.lock(hash), hash }
     }
 
-    fn locked<'g>(&'g self, held: LockedStripe<'g>, hash: u64, _: &'g Guard) -> Locked<'g> {
+    pub fn locked<'g>(&'g self, held: LockedStripe<'g>, hash: u64) -> Locked<'g> {
         Locked { index: self, held, hash }
     }
 
-    fn scan(&self, cursor: u64, _: &Guard, visit: &mut dyn FnMut(Slot)) -> u64 {
+    pub fn scan(&self, cursor: u64, visit: &mut dyn FnMut(Slot)) -> u64 {
         self.indexes().map.scan(cursor, visit)
     }
 
-    fn scan_once(&self, cursor: u64, keys: &impl Keys, _: &Guard, visit: &mut dyn FnMut(Slot)) -> u64 {
+    pub fn scan_once(&self, cursor: u64, keys: &impl Keys, visit: &mut dyn FnMut(Slot)) -> u64 {
         self.indexes().map.scan_once(cursor, keys, visit)
     }
 
-    fn each(&self, _: &Guard, visit: &mut dyn FnMut(Slot)) {
+    pub fn each(&self, visit: &mut dyn FnMut(Slot)) {
         self.indexes().map.each(visit);
     }
 
-    fn cursor_at(&self, random: u64, _: &Guard) -> u64 {
-        random
-    }
-
-    fn draw(&self, random: [u64; 2], _: &Guard) -> Option<Slot> {
+    pub fn draw(&self, random: [u64; 2]) -> Option<Slot> {
         // It draws until it hits, and may need more words than these two.
         let mut words = Words::of(random[0] ^ random[1].rotate_left(32));
         self.random(|| words.draw())
     }
 
-    fn dump(
+    pub fn dump(
         &self,
         keys: &impl KeyBytes,
         pending: &dyn Fn(Slot) -> Slot,
@@ -257,11 +238,14 @@ impl KeyIndex for CollectionIndex {
         checkpoint::dump(&self.indexes, keys, pending, emit)
     }
 
-    unsafe fn attach(
+    /// Fills an empty index with the slots of a checkpoint that `counts` keeps.
+    ///
+    /// # Safety
+    /// The pages stay as they are until [`Self::pages_left`] returns 0, or the index is dropped.
+    pub unsafe fn attach(
         &mut self,
         pages: &PagesOf<'_>,
         counts: KeepFilter,
-        _: usize,
     ) -> std::result::Result<(), String> {
         checkpoint::check(pages, self.order != Order::None)?;
         // SAFETY: as the caller promises.
@@ -269,17 +253,17 @@ impl KeyIndex for CollectionIndex {
         Ok(())
     }
 
-    fn pages_left(&self) -> u64 {
+    pub fn pages_left(&self) -> u64 {
         self.attached.as_ref().map_or(0, Attached::left)
     }
 
-    fn read_pages(&self, stops: &dyn Fn() -> bool) {
+    pub fn read_pages(&self, stops: &dyn Fn() -> bool) {
         if !stops() {
             drop(self.indexes());
         }
     }
 
-    fn forget_order(&self, stops: &dyn Fn() -> bool) -> bool {
+    pub fn forget_order(&self, stops: &dyn Fn() -> bool) -> bool {
         let mut indexes = self.indexes();
         loop {
             if indexes.forget_order(FORGOTTEN_TOGETHER) {
@@ -306,18 +290,13 @@ pub struct Place<'a> {
     slot: Cell<Slot>,
 }
 
-impl<'a> LockedKey<'a> for Locked<'a> {
-    type Place<'k>
-        = Place<'k>
-    where
-        'a: 'k;
-
+impl<'a> Locked<'a> {
     #[inline]
-    fn held(&self) -> &LockedStripe<'a> {
+    pub fn held(&self) -> &LockedStripe<'a> {
         &self.held
     }
 
-    fn find_with<'k, T>(&self, _: &'k [u8], look: impl FnMut(Slot) -> Option<T>) -> Option<(Place<'k>, T)>
+    pub fn find_with<'k, T>(&self, look: impl FnMut(Slot) -> Option<T>) -> Option<(Place<'k>, T)>
     where
         'a: 'k,
     {
@@ -325,7 +304,7 @@ impl<'a> LockedKey<'a> for Locked<'a> {
         Some((Place { index: self.index, hash: self.hash, slot: Cell::new(slot) }, found))
     }
 
-    fn find_sole<'k>(&self) -> Option<Place<'k>>
+    pub fn find_sole<'k>(&self) -> Option<Place<'k>>
     where
         'a: 'k,
     {
@@ -333,15 +312,14 @@ impl<'a> LockedKey<'a> for Locked<'a> {
         Some(Place { index: self.index, hash: self.hash, slot: Cell::new(slot) })
     }
 
-    fn insert(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) -> bool {
+    pub fn insert(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) {
         let mut indexes = self.index.indexes();
         indexes.changes += 1;
         indexes.map.insert(self.hash, slot, keys);
         indexes.enter(key, slot, keys);
-        false
     }
 
-    fn remove(&self, place: &Place<'_>, keys: &impl KeyBytes) {
+    pub fn remove(&self, place: &Place<'_>, keys: &impl KeyBytes) {
         let slot = place.get();
         let mut indexes = self.index.indexes();
         indexes.changes += 1;
@@ -350,12 +328,12 @@ impl<'a> LockedKey<'a> for Locked<'a> {
     }
 }
 
-impl KeyPlace for Place<'_> {
-    fn get(&self) -> Slot {
+impl Place<'_> {
+    pub fn get(&self) -> Slot {
         self.slot.get()
     }
 
-    fn set(&self, slot: Slot) {
+    pub fn set(&self, slot: Slot) {
         let old = self.slot.replace(slot);
         debug_assert_eq!(
             old.location(),
@@ -365,7 +343,7 @@ impl KeyPlace for Place<'_> {
         self.index.indexes().map.set(self.hash, slot, |other| other.location() == old.location());
     }
 
-    fn repoint(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) {
+    pub fn repoint(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) {
         let old = self.slot.replace(slot);
         let mut indexes = self.index.indexes();
         indexes.changes += 1;

@@ -4,7 +4,6 @@ use super::OrderedIndex;
 use super::key::Sought;
 use super::list::At;
 use super::node::{Node, Seen};
-use crate::key_index::{KeyPlace, LockedKey};
 use crate::stripes::LockedStripe;
 use crate::{KeyBytes, Slot};
 use duramen_log::mutants::{Mutant, planted};
@@ -50,18 +49,13 @@ impl<'a> Locked<'a> {
     }
 }
 
-impl<'a> LockedKey<'a> for Locked<'a> {
-    type Place<'k>
-        = Place<'k>
-    where
-        'a: 'k;
-
+impl<'a> Locked<'a> {
     #[inline(always)]
-    fn held(&self) -> &LockedStripe<'a> {
+    pub fn held(&self) -> &LockedStripe<'a> {
         &self.stripe
     }
 
-    fn find_with<'k, T>(
+    pub fn find_with<'k, T>(
         &self,
         key: &'k [u8],
         mut look: impl FnMut(Slot) -> Option<T>,
@@ -93,7 +87,7 @@ impl<'a> LockedKey<'a> for Locked<'a> {
         }
     }
 
-    fn insert(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) -> bool {
+    pub fn insert(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) {
         let mut known = self.at.get().filter(|&(_, is_its)| is_its).map(|(at, _)| at);
         loop {
             let at = known.take().unwrap_or_else(|| self.seek(key));
@@ -101,12 +95,12 @@ impl<'a> LockedKey<'a> for Locked<'a> {
             if held.is_still(at.version) {
                 let node = self.index.insert(held, key, slot, keys, self.guard);
                 self.index.cache.put(self.hash, node);
-                return false;
+                return;
             }
         }
     }
 
-    fn remove(&self, place: &Place<'_>, keys: &impl KeyBytes) {
+    pub fn remove(&self, place: &Place<'_>, keys: &impl KeyBytes) {
         let node = place.held(|held, rank| {
             held.change();
             held.set_order(held.node.order().without(rank));
@@ -116,19 +110,19 @@ impl<'a> LockedKey<'a> for Locked<'a> {
     }
 }
 
-impl KeyPlace for Place<'_> {
-    fn get(&self) -> Slot {
+impl Place<'_> {
+    pub fn get(&self) -> Slot {
         self.slot.get()
     }
 
-    fn set(&self, slot: Slot) {
+    pub fn set(&self, slot: Slot) {
         self.held(|held, rank| held.set_slot(held.node.order().at(rank), slot));
         self.slot.set(slot);
     }
 
     /// The record is damaged, and belonged to this key: its place in the leaf was a guess until now.
     #[cold]
-    fn repair(&self, _: &[u8], slot: Slot, keys: &impl KeyBytes) {
+    pub fn repair(&self, slot: Slot, keys: &impl KeyBytes) {
         if planted(Mutant::DamagedPlacedByGuess) {
             return self.set(slot);
         }

@@ -46,7 +46,6 @@ mod chain;
 pub(super) mod checkpoint;
 mod gathered;
 mod key;
-mod key_index;
 mod list;
 mod locked;
 mod node;
@@ -58,6 +57,7 @@ use super::attached::Attached;
 use super::memory::Memory;
 use super::stripes::Stripes;
 use super::{Hasher, Slot};
+use crate::numbers::Numbers;
 use cache::Cache;
 use duramen_log::sync::Arc;
 use duramen_log::sync::atomic::AtomicU64;
@@ -109,6 +109,36 @@ unsafe impl Send for OrderedIndex {}
 unsafe impl Sync for OrderedIndex {}
 
 impl OrderedIndex {
+    pub fn numbers(&self) -> Numbers {
+        let ((splits, merges), (cache_hits, cache_misses)) = (self.grown(), self.cached());
+        let (bytes, leaf_waits) = (self.bytes(), self.waits());
+        Numbers { bytes, splits, merges, cache_hits, cache_misses, leaf_waits, doublings: 0 }
+    }
+
+    #[inline]
+    pub fn stripes(&self) -> &Stripes {
+        &self.stripes
+    }
+
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        self.cache.fetch(hash);
+    }
+
+    #[inline]
+    pub fn prefetch_more(&self, hash: u64, guard: &Guard) {
+        if let Some(node) = self.cache.get(hash, guard) {
+            node.fetch_leaf();
+        }
+    }
+
+    /// A slot of the leaf of the key, if the cache knows it.
+    #[inline]
+    pub fn candidate<'k>(&self, hash: u64, key: impl FnOnce() -> &'k [u8], guard: &Guard) -> Option<Slot> {
+        let node = self.cache.get(hash, guard)?;
+        node.candidate(node.at_rest()?, key())
+    }
+
     /// An index with its own stripes.
     #[cfg(any(test, loom))]
     pub fn new(seed: u64, cache_slots: usize, leaf_slots: usize) -> Self {

@@ -1,7 +1,6 @@
 //! The ordered index alone: the location of a key's record is its number in a list of keys.
 
 use super::{Chunk, OrderedIndex, Parting};
-use crate::key_index::{KeyIndex, KeyPlace, LockedKey};
 use crate::{Hasher, KeyBytes, Keys, Slot};
 use duramen_log::format::Version;
 use duramen_log::sync::reclaim;
@@ -219,7 +218,7 @@ fn build_some(random: &mut Random, log: &Log, index: &OrderedIndex, count: usize
     index.check_levels(&reclaim::pin());
     let all: Vec<_> = model.iter().map(|(key, at)| (key.clone(), *at)).collect();
     assert_eq!(walk(index, log, (Unbounded, Unbounded), 9, false), all);
-    assert_eq!(index.lock(0, &reclaim::pin()).next_version(Version(0)), Version(8));
+    assert_eq!(index.lock(0, &reclaim::pin()).held().next_version(Version(0)), Version(8));
     model
 }
 

@@ -7,11 +7,10 @@ use crate::collection::indexes::Indexes;
 use crate::collection::map::Map;
 use crate::collection::tree::Tree;
 use crate::collection::{Arena, CollectionIndex, Counted, Order, checkpoint, position_of};
-use crate::key_index::{KeyIndex, KeyPlace, LockedKey};
 use crate::ordered::Sorted;
 use crate::stripes::Stripes;
 use crate::{KeyBytes, Keys, Slot};
-use duramen_log::sync::{Arc, Mutex, reclaim};
+use duramen_log::sync::{Arc, Mutex};
 use duramen_media::Offset;
 use proptest::prelude::*;
 use std::cell::RefCell;
@@ -135,7 +134,7 @@ impl Bytes {
 
 fn found(index: &CollectionIndex, bytes: &Bytes, key: u64) -> Option<Slot> {
     let is = |slot: Slot| bytes.is(slot, key).then_some(());
-    Some(index.find_with(mix(key), &key.to_be_bytes(), &reclaim::pin(), is)?.0)
+    Some(index.find(mix(key), is)?.0)
 }
 
 impl Keys for Bytes {
@@ -186,13 +185,13 @@ impl Busy {
 
     /// Points the key's slot elsewhere, or empties it.
     fn repoint(&self, key: u64, slot: Slot) {
-        let (guard, bytes) = (reclaim::pin(), key.to_be_bytes());
-        let locked = self.index.lock(mix(key), &guard);
+        let bytes = key.to_be_bytes();
+        let locked = self.index.lock(mix(key));
         let is = |slot: Slot| self.bytes.is(slot, key).then_some(());
-        match locked.find_with(&bytes, is) {
+        match locked.find_with(is) {
             Some((place, ())) if slot.is_empty() => locked.remove(&place, &self.bytes),
             Some((place, ())) => place.repoint(&bytes, slot, &self.bytes),
-            None => assert!(!locked.insert(&bytes, slot, &self.bytes)),
+            None => locked.insert(&bytes, slot, &self.bytes),
         }
     }
 
@@ -252,7 +251,7 @@ impl Busy {
         let extent_bytes = slot_of(0, 1).location().0 - slot_of(0, 0).location().0;
         let counts = KeepFilter::Kept { extents: vec![(1 << KEPT) - 1], extent_bytes };
         // SAFETY: `written` outlives it, and nobody changes it.
-        unsafe { index.attach(&pages, counts, 1) }.unwrap();
+        unsafe { index.attach(&pages, counts) }.unwrap();
         let place_of = |slot: Slot| slot.location().0 / extent_bytes;
         let mut read: Vec<Sorted> = (self.durable.iter().filter(|&(_, &slot)| place_of(slot) >= KEPT))
             .map(|(&key, &slot)| {
