@@ -225,6 +225,7 @@ impl WriterState {
         records: &Records<M>,
         work: impl FnOnce(&mut Self) -> T,
     ) -> T {
+        debug_assert!(!self.is_locked(), "a writer that holds keys waits for others");
         if self.group.is_none() {
             return work(self);
         }
@@ -271,6 +272,11 @@ impl WriterState {
 
     pub(crate) fn flush_group<M: Medium>(&mut self, records: &Records<M>) -> Result<()> {
         let Some(group) = self.group.take() else { return Ok(()) };
+        // The records that it superseded stay until it is durable (invariant 3).
+        debug_assert!(
+            group.reader_epoch.is_some() || group.pending.is_empty(),
+            "a group without its reader epoch"
+        );
         self.appender.grouped = false;
         self.appender.advance_durable_tail(&records.log);
         self.transactions_drained(records);

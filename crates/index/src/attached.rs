@@ -89,7 +89,9 @@ impl Attached {
     /// A claimed page was read, and its slots can be found in the index.
     pub(super) fn done(&self) {
         // Release: pairs with the Acquire in `left`; the thread that frees the pages comes after the readers.
-        self.left.fetch_sub(1, Release);
+        let left = self.left.fetch_sub(1, Release);
+        // Each page is read once (invariant 2).
+        debug_assert!(left > 0 || planted(Mutant::PageReadTwice), "more pages were read than there are");
     }
 
     /// Pages that are not read yet.

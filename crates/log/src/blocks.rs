@@ -163,7 +163,8 @@ impl Block {
     /// Reverts one [`Block::pin`].
     pub fn unpin(&self) {
         // Release: pairs with the Acquire in `is_pinned`, which then observes all changes made under the pin.
-        self.pins.fetch_sub(1, Release);
+        let pins = self.pins.fetch_sub(1, Release);
+        debug_assert!(pins > 0, "unpinning a block that nobody has pinned");
     }
 
     pub fn is_pinned(&self) -> bool {
@@ -210,6 +211,8 @@ impl Block {
 
     #[inline]
     pub fn set_tail(&self, tail: u64) {
+        // Bytes below the tail never change, so it never moves back (appender, invariant 2).
+        debug_assert!(tail >= self.tail(), "the tail of a block moves back from {} to {tail}", self.tail());
         self.tail.store(tail as u32, Release);
     }
 
@@ -219,6 +222,7 @@ impl Block {
     }
 
     pub fn set_durable_tail(&self, bytes: u64) {
+        debug_assert!(bytes <= self.tail(), "{bytes} durable bytes in a block of {}", self.tail());
         self.durable_tail.store(bytes as u32, Release);
     }
 
@@ -429,6 +433,16 @@ impl Blocks {
     }
 
     fn enter(&self, extent: Extent, extents: u32, generation: Generation, state: Use) -> &Block {
+        assert!(extents > 0, "a block of no extents at extent {}", extent.0);
+        let before = self.entry(extent).generation();
+        // A generation is used once: bytes of an earlier use never parse as records (format, invariant 2).
+        assert!(
+            generation > before || state != Use::Open,
+            "a block is opened with generation {}, and one at extent {} had {}",
+            generation.0,
+            extent.0,
+            before.0
+        );
         for u in extent.0..extent.0 + extents {
             self.entry(Extent(u)).head.store(extent.0, Release);
         }
@@ -436,8 +450,8 @@ impl Blocks {
         block.extents.store(extents, Release);
         block.generation.store(generation.0, Release);
         block.live.store(0, Relaxed);
-        block.set_tail(if state == Use::Open { HEADER_BYTES } else { 0 });
-        block.set_durable_tail(0);
+        block.durable_tail.store(0, Release);
+        block.tail.store(if state == Use::Open { HEADER_BYTES as u32 } else { 0 }, Release);
         block.expiry_reset();
         block.set_cells(true);
         block.set_fresh(false);

@@ -5,6 +5,7 @@ use crate::compact::compactor::Compactor;
 use crate::compact::retired::Retired;
 use crate::maintenance::Maintenance;
 use crate::tuning::Phase;
+use duramen_log::blocks::Use;
 use duramen_log::format::Extent;
 use duramen_log::mutants::{Mutant, planted};
 use duramen_log::space::free_blocks;
@@ -35,6 +36,7 @@ impl<M: Medium> Maintenance<M> {
             );
             let from = Offset(self.log().blocks.offset(block.extent));
             self.records.access.clear(from, self.log().blocks.bytes(entry), &reclaim::pin());
+            assert_eq!(entry.state(), Use::Retired, "a block that is freed was retired before (invariant 1)");
             entry.free();
             compactor.retire_queue.forget(block);
             compactor.activity.dead_add(-(block.bytes as i64));

@@ -183,6 +183,7 @@ impl WriterState {
             What::ExclusiveBarrier => false,
         })?;
         records.log.epochs().check_writable()?;
+        debug_assert!(self.transaction.is_none(), "a writer begins a transaction within one");
         let transaction_slot = match &self.transactions {
             Some(transactions) => transactions.transaction_slot,
             None => {
@@ -475,7 +476,10 @@ impl WriterState {
         let Some((extent, to)) = self.appender.place() else { return };
         let Some(running) = &mut self.transaction else { return };
         match running.spans.last_mut() {
-            Some(last) if last.extent == extent => last.to = to,
+            Some(last) if last.extent == extent => {
+                debug_assert!(last.to <= to, "a block's tail moves back within a transaction");
+                last.to = to;
+            }
             _ => {
                 // Its appender has it open, so the compactor does not choose it.
                 let pinned = records.log.blocks.at(extent).pin();
@@ -577,6 +581,8 @@ impl WriterState {
             records.log.transaction_slots.at(transaction_slot).over();
             return None;
         }
+        // Room was reserved with each transaction record (invariant 4).
+        assert!(self.appender.room() >= END_BYTES, "no room for the commit record of a transaction");
         let end = (!planted(Mutant::TransactionWithoutCommit))
             .then(|| self.appender.append_commit(&records.log, id, sum, epoch));
         records

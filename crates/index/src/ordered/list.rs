@@ -636,6 +636,7 @@ impl OrderedIndex {
         let held = before.hold(&self.waits);
         if held.is_alive() && is_same(before.next(level, guard), Some(gone)) {
             // It never changes again (invariant 3).
+            debug_assert!(gone.is_gone(), "a link leads around a node that is still alive");
             before.set_next(level, gone.next(level, guard));
         }
         held.is_alive()

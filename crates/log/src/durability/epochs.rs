@@ -185,6 +185,8 @@ impl Epochs {
         secret: Secret,
         counted: Activity,
     ) -> Self {
+        assert!(base.0 > 0, "epochs begin at 1: before the first, epoch 0 is committed");
+        assert!(next_slot < 2, "there are two places for marks, found number {next_slot}");
         Self {
             regime,
             current: AtomicU64::new(base.0),
@@ -340,6 +342,7 @@ impl Epochs {
     pub fn unregister(&self, activity: &Arc<Activity>) {
         // No commit may be between its two passes over the list.
         let _commit = lock(&self.commit);
+        debug_assert_eq!(activity.active.load(SeqCst), 0, "a writer ends within an epoch");
         let mut activities = lock(&self.activities);
         activities.retain(|a| !Arc::ptr_eq(a, activity));
         // It belongs to no writer, so the holder of the list's lock may add.
@@ -394,6 +397,7 @@ impl Epochs {
         if !self.in_use() {
             return self.current();
         }
+        debug_assert_eq!(activity.active.load(Relaxed), 0, "a writer enters an epoch while it is in one");
         loop {
             let epoch = self.current.load(SeqCst);
             // SeqCst: either the committer observes this writer in `epoch`, or this writer observes that the epoch has
@@ -424,6 +428,11 @@ impl Epochs {
         if !self.in_use() {
             return;
         }
+        debug_assert_eq!(
+            activity.active.load(Relaxed),
+            epoch.0,
+            "a writer leaves an epoch that it is not in"
+        );
         if let Some(appended) = appended {
             let [count, total] = &activity.sums[(epoch.0 & 1) as usize];
             count.fetch_add(1, Relaxed);
@@ -522,7 +531,9 @@ impl Epochs {
             sum = sum.wrapping_add(total.swap(0, Acquire));
         }
         // Release: pairs with the Acquire in `enter`; writers of the next epoch observe the writes of this one.
-        self.ended.store(epoch, Release);
+        let ended = self.ended.swap(epoch, Release);
+        // One commit at a time, of each epoch in turn (invariants 2 and 4).
+        assert_eq!(ended + 1, epoch, "epoch {epoch} ends after epoch {ended}");
         flush(Epoch(epoch));
         if medium.granularity() != Granularity::Page {
             medium.drain();
@@ -537,7 +548,8 @@ impl Epochs {
             return Err(Error::from(error));
         }
         // Release: pairs with the Acquire in `committed`.
-        self.committed.store(epoch, Release);
+        let committed = self.committed.swap(epoch, Release);
+        assert!(committed < epoch, "epoch {epoch} is committed after epoch {committed}");
         Ok((epoch, begun.elapsed()))
     }
 }
