@@ -114,7 +114,7 @@ fn compare(repository: &Path, (duramen, python): (&Path, &Path), place: &Path, e
     let file = place.join("compared.json");
     let out = File::create(&file).attempt(|| format!("write {}", file.display()))?;
     let mut call = Command::new(python);
-    call.arg(repository.join("crates/bench/stream/nexmark_with_datafusion.py")).arg(place).stdout(out);
+    call.arg(repository.join("crates/bench/nexmark_with_datafusion.py")).arg(place).stdout(out);
     succeeds(&mut call, "run DataFusion")?;
     let (found, mut same) = (read(&file)?, true);
     for number in numbers() {
@@ -143,7 +143,7 @@ pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
         None => {
             let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
             cargo.current_dir(repository);
-            cargo.args(["build", "--release", "--package", "duramen-cli", "--features", "sql"]);
+            cargo.args(["build", "--release", "--package", "duramen-cli", "--features", "bench,sql"]);
             succeeds(&mut cargo, "build duramen")?;
             repository.join("target/release/duramen")
         }
@@ -170,7 +170,7 @@ pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
         let file = place.path().join(format!("datafusion-{partitions}.json"));
         let out = File::create(&file).attempt(|| format!("write {}", file.display()))?;
         let mut call = Command::new(&python);
-        call.arg(repository.join("crates/bench/stream/nexmark_with_datafusion.py")).arg(place.path());
+        call.arg(repository.join("crates/bench/nexmark_with_datafusion.py")).arg(place.path());
         succeeds(call.args([partitions, &rounds]).stdout(out), "run DataFusion")?;
         others.push(read(&file)?);
     }

@@ -255,8 +255,9 @@ pub fn duramen_program(given: Option<PathBuf>) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
     build.current_dir(crate::repository());
-    // With the features of the whole workspace, as in `cargo test --workspace`, so that its build is used.
-    build.args(["build", "--quiet", "--workspace", "--bin", "duramen", "--target-dir"]).arg(target);
+    // As `.ci/run` builds the tests, so that the same build is used.
+    build.args(["build", "--quiet", "--workspace", "--features", "bench,sql"]);
+    build.args(["--bin", "duramen", "--target-dir"]).arg(target);
     if profile.file_name().is_some_and(|name| name == "release") {
         build.arg("--release");
     }
@@ -267,15 +268,15 @@ pub fn duramen_program(given: Option<PathBuf>) -> Result<PathBuf> {
     Ok(profile.join("duramen"))
 }
 
-/// The `duramen` program for measurements: the given one, or one built now with optimisation.
-pub fn release_program(repository: &Path, given: Option<PathBuf>) -> Result<PathBuf> {
+/// The `duramen` program for measurements: the given one, or one built now with optimisation and these features.
+pub fn release_program(repository: &Path, given: Option<PathBuf>, features: &str) -> Result<PathBuf> {
     if let Some(path) = given {
         return Ok(path);
     }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
         .current_dir(repository)
-        .args(["build", "--release", "--package", "duramen-cli"])
+        .args(["build", "--release", "--package", "duramen-cli", "--features", features])
         .arg("--message-format=json-render-diagnostics")
         .stderr(Stdio::inherit())
         .output()

@@ -8,9 +8,9 @@ use crate::lmdb::Lmdb;
 use crate::map::Map;
 use crate::red::Red;
 use crate::rocks::Rocks;
-use duramen_bench_kv::contender::{Contender, Held, Opened};
-use duramen_bench_kv::place::Place;
-use duramen_bench_kv::{Durability, IndexKind, MediumKind, Options, FlushInstruction, Result};
+use duramen_bench::kv::contender::{Contender, Held, Opened};
+use duramen_bench::kv::place::Place;
+use duramen_bench::kv::{Durability, IndexKind, MediumKind, Options, FlushInstruction, Result};
 use duramen_hyperkv::LogKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -74,7 +74,7 @@ impl Peer {
     }
 }
 
-fn held<'a, E: duramen_bench_kv::Engine + 'a>(
+fn held<'a, E: duramen_bench::kv::Engine + 'a>(
     engine: E,
     describe: &str,
     directory: fn(&E) -> &Directory,

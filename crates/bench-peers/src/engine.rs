@@ -1,6 +1,6 @@
 //! Shared by the adapters: a directory that is removed with the engine, and errors in words.
 
-use duramen_bench_kv::{Failure, Result};
+use duramen_bench::kv::{Failure, Result};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 

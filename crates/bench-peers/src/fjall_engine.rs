@@ -2,7 +2,7 @@
 
 use crate::engine::{Directory, copy, failed};
 use crate::level::Level;
-use duramen_bench_kv::{Engine, Result, Session};
+use duramen_bench::kv::{Engine, Result, Session};
 use fjall::config::CompressionPolicy;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! The persistent skip list of `duramen-hyperkv`: log, nodes and values in one mapped file.
 
 use crate::engine::Directory;
-use duramen_bench_kv::{Engine, FlushInstruction, Result, Session};
+use duramen_bench::kv::{Engine, FlushInstruction, Result, Session};
 use duramen_hyperkv::{Options, Store};
 use duramen_media::{Create, Mapped, MediaOptions, Medium};
 use std::path::Path;

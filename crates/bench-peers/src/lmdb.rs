@@ -5,7 +5,7 @@
 
 use crate::engine::{Directory, copy, failed};
 use crate::level::Level;
-use duramen_bench_kv::{Engine, Result, Session, Visit};
+use duramen_bench::kv::{Engine, Result, Session, Visit};
 use heed::types::Bytes;
 use heed::{Database, Env, EnvFlags, EnvOpenOptions};
 use std::ops::Bound;

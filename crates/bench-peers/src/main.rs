@@ -4,15 +4,15 @@
 #![forbid(unsafe_code)]
 
 use clap::Parser;
-use duramen_bench_kv::contender::Contender;
-use duramen_bench_kv::suite::{self, redistributed};
-use duramen_bench_kv::{
+use duramen_bench::kv::contender::Contender;
+use duramen_bench::kv::suite::{self, redistributed};
+use duramen_bench::kv::{
     Clock, Distribution, Failure, IndexKind, Latency, Options, Outcome, Pace, FlushInstruction, Result, Shape,
     Watch, Workload, reporting,
 };
 use duramen_bench_peers::contenders::Peer;
 use duramen_bench_peers::{Level, Name};
-use duramen_bench_report::{Run, html, text};
+use duramen_bench::report::{Run, html, text};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -187,7 +187,7 @@ fn ratios(cells: &[suite::Cell]) -> Vec<String> {
 /// Median, minimum and maximum.
 fn spread(mut samples: Vec<f64>) -> String {
     samples.sort_by(f64::total_cmp);
-    let median = duramen_bench_kv::median(&samples).unwrap_or_default();
+    let median = duramen_bench::kv::median(&samples).unwrap_or_default();
     let (low, high) = (samples.first().copied(), samples.last().copied());
     format!("{median:.2} (from {:.2} to {:.2})", low.unwrap_or_default(), high.unwrap_or_default())
 }

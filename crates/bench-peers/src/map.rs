@@ -1,7 +1,7 @@
 //! papaya: a concurrent hash map in memory, which survives nothing. It shows the best that a store could reach.
 
 use crate::engine::copy;
-use duramen_bench_kv::{Engine, Result, Session};
+use duramen_bench::kv::{Engine, Result, Session};
 use papaya::HashMap;
 
 /// A map.

@@ -3,7 +3,7 @@
 
 use crate::engine::{Directory, copy, failed};
 use crate::level::Level;
-use duramen_bench_kv::{Engine, Result, Session};
+use duramen_bench::kv::{Engine, Result, Session};
 use redb::{Database, Durability, ReadableDatabase, TableDefinition, WriteTransaction};
 use std::path::Path;
 use std::sync::Mutex;

@@ -3,7 +3,7 @@
 
 use crate::engine::{Directory, copy, failed};
 use crate::level::Level;
-use duramen_bench_kv::{Engine, Result, Session, Visit};
+use duramen_bench::kv::{Engine, Result, Session, Visit};
 use rocksdb::{BlockBasedOptions, Cache, DB, Options, WriteOptions};
 use std::path::Path;
 

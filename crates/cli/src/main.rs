@@ -28,7 +28,11 @@ struct Args {
 #[derive(Subcommand)]
 enum Command {
     Serve(command::serve::Args),
+    #[cfg(feature = "bench")]
     Bench(command::bench::Args),
+    #[cfg(not(feature = "bench"))]
+    #[command(hide = true, disable_help_flag = true)]
+    Bench(command::missing::Args),
     Check(command::check::Args),
     Stats(command::stats::Args),
     Get(command::get::Args),
@@ -46,10 +50,10 @@ enum Command {
     Jobs(command::jobs::Args),
     #[cfg(not(feature = "sql"))]
     #[command(hide = true, disable_help_flag = true)]
-    Sql(command::without_sql::Args),
+    Sql(command::missing::Args),
     #[cfg(not(feature = "sql"))]
     #[command(hide = true, disable_help_flag = true)]
-    Jobs(command::without_sql::Args),
+    Jobs(command::missing::Args),
     Version(command::version::Args),
 }
 
@@ -68,7 +72,10 @@ fn main() -> ExitCode {
     duramen::report_faults(None);
     let answer = match args.command {
         Command::Serve(args) => command::serve::run(&args),
+        #[cfg(feature = "bench")]
         Command::Bench(args) => command::bench::run(args),
+        #[cfg(not(feature = "bench"))]
+        Command::Bench(_) => command::missing::run("bench", "bench"),
         Command::Check(args) => command::check::run(&args),
         Command::Stats(args) => command::stats::run(&args),
         Command::Get(args) => command::get::run(&args),
@@ -85,9 +92,9 @@ fn main() -> ExitCode {
         #[cfg(feature = "sql")]
         Command::Jobs(args) => command::jobs::run(&args),
         #[cfg(not(feature = "sql"))]
-        Command::Sql(_) => command::without_sql::run("sql"),
+        Command::Sql(_) => command::missing::run("sql", "sql"),
         #[cfg(not(feature = "sql"))]
-        Command::Jobs(_) => command::without_sql::run("jobs"),
+        Command::Jobs(_) => command::missing::run("jobs", "sql"),
         Command::Version(args) => command::version::run(&args),
     };
     match answer {
@@ -104,20 +111,16 @@ fn main() -> ExitCode {
 
 /// Errors of a benchmark and of the server name their cause; all others concern a store or a file.
 fn code(error: &(dyn std::error::Error + 'static)) -> u8 {
-    if let Some(error) = error.downcast_ref::<duramen_bench_memory::Error>() {
-        return if error.kind() == duramen_bench_memory::ErrorKind::InvalidInput { 2 } else { 3 };
+    #[cfg(feature = "bench")]
+    if let Some(code) = command::bench::code(error) {
+        return code;
     }
     #[cfg(feature = "sql")]
     if error.is::<command::sql::Refused>() {
         return 2;
     }
-    #[cfg(not(feature = "sql"))]
-    if error.is::<command::without_sql::Missing>() {
-        return 2;
-    }
-    let usage = error.downcast_ref().is_some_and(duramen_bench_kv::Failure::is_usage)
-        || error.downcast_ref().is_some_and(duramen_bench_server::Failure::is_usage);
-    if usage {
+    #[cfg(not(all(feature = "bench", feature = "sql")))]
+    if error.is::<command::missing::Missing>() {
         return 2;
     }
     error.downcast_ref::<duramen_server::Error>().map_or(3, |error| error.kind().exit_code())

@@ -77,7 +77,7 @@ impl Comparison {
 /// Compares the tools, and prints medians, spreads and ratios. Returns whether all agree.
 pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
     let scratch = tempfile::tempdir().map_err(|e| Failure::new(format!("cannot make a directory: {e}")))?;
-    let duramen = release_program(repository, settings.duramen.clone())?;
+    let duramen = release_program(repository, settings.duramen.clone(), "bench")?;
     let reference = scratch.path().join("reference");
     let source = repository.join("xtask/src/bench_mem_check/reference.c");
     let compiler = Command::new("cc").args(["-O2", "-o"]).arg(&reference).arg(&source).status();

@@ -107,7 +107,7 @@ pub fn run(repository: &Path, settings: Settings) -> Result<bool> {
     let rule = if settings.quick { &QUICK } else { &FULL };
     let duramen = match settings.quick {
         true => duramen_program(settings.duramen)?,
-        false => release_program(repository, settings.duramen)?,
+        false => release_program(repository, settings.duramen, "")?,
     };
     let place = tempfile::tempdir_in("/dev/shm").attempt(|| "make a directory in /dev/shm".to_owned())?;
     let begun = Instant::now();

@@ -23,7 +23,7 @@ pub fn run(repository: &Path, settings: &super::Settings) -> Result<bool> {
     let Some(memcached) = settings.memcached.clone().or_else(|| find_program("memcached")) else {
         return Err(Failure::new("cannot find memcached in PATH: install it, or name one with --memcached"));
     };
-    let program = release_program(repository, settings.duramen.clone())?;
+    let program = release_program(repository, settings.duramen.clone(), "")?;
     let directory =
         tempfile::tempdir_in("/dev/shm").attempt(|| "make a directory for the servers".to_owned())?;
     let store = directory.path().join("store");

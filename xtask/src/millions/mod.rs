@@ -76,7 +76,7 @@ pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
     let Some(redis) = settings.redis.clone().or_else(|| find_program("redis-server")) else {
         return Err(Failure::new("cannot find redis-server in PATH: install it, or name one with --redis"));
     };
-    let program = release_program(repository, settings.duramen.clone())?;
+    let program = release_program(repository, settings.duramen.clone(), "")?;
     let directory =
         tempfile::tempdir_in("/dev/shm").attempt(|| "make a directory for the servers".to_owned())?;
     let store = directory.path().join("store");

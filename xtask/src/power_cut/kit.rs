@@ -173,7 +173,17 @@ fn build_duramen(target: &Path) -> Result<PathBuf> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
     cargo.current_dir(crate::repository());
     // With a named target the flag applies to the program alone, and no other build is repeated.
-    cargo.args(["rustc", "--quiet", "--release", "--package", "duramen-cli", "--bin", "duramen"]);
+    cargo.args([
+        "rustc",
+        "--quiet",
+        "--release",
+        "--package",
+        "duramen-cli",
+        "--features",
+        "bench",
+        "--bin",
+        "duramen",
+    ]);
     cargo.args(["--target", TRIPLE, "--target-dir"]).arg(target);
     cargo.args(["--", "-C", "target-feature=+crt-static"]);
     run(&mut cargo)?;

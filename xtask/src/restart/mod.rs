@@ -92,7 +92,7 @@ pub enum After {
 
 /// Measures everything and prints the table; returns whether every value was right.
 pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
-    let program = release_program(repository, settings.duramen.clone())?;
+    let program = release_program(repository, settings.duramen.clone(), "")?;
     let redis = if settings.redis { find_program("redis-server") } else { None };
     if settings.redis && redis.is_none() {
         return Err(Failure::new("found no redis-server in PATH; install it (Debian: redis-server)"));

@@ -18,32 +18,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // Results are keys that a server serves, so stream writes them in the format of structures.
     ("crates/stream", &["crates/duramen", "crates/structures"]),
     ("crates/server", &["crates/structures", "crates/duramen"]),
-    ("crates/bench/report", &[]),
-    ("crates/bench/memory", &["crates/media", "crates/bench/report"]),
-    ("crates/bench/kv", &["crates/duramen", "crates/media", "crates/bench/memory", "crates/bench/report"]),
-    ("crates/bench/server", &["crates/bench/report"]),
-    ("crates/bench/stream", &["crates/duramen", "crates/stream", "crates/bench/report"]),
+    ("crates/bench", &["crates/duramen", "crates/media", "crates/stream"]),
     // A persistent skip list that is updated in place, for comparison; it uses the same media as the engine, and
     // nothing else.
     ("crates/bench-peers/hyperkv", &["crates/media"]),
-    (
-        "crates/bench-peers",
-        &["crates/bench-peers/hyperkv", "crates/bench/kv", "crates/bench/report", "crates/media"],
-    ),
+    ("crates/bench-peers", &["crates/bench-peers/hyperkv", "crates/bench", "crates/media"]),
     ("crates/crash", &["crates/media", "crates/duramen", "crates/structures", "crates/stream"]),
-    (
-        "crates/cli",
-        &[
-            "crates/duramen",
-            "crates/server",
-            "crates/stream",
-            "crates/bench/kv",
-            "crates/bench/memory",
-            "crates/bench/report",
-            "crates/bench/server",
-            "crates/bench/stream",
-        ],
-    ),
+    ("crates/cli", &["crates/duramen", "crates/server", "crates/stream", "crates/bench"]),
     // The torture writes through the library as well as through sockets.
     ("xtask", &["crates/duramen"]),
 ];

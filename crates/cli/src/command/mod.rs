@@ -1,5 +1,6 @@
 //! One file per command.
 
+#[cfg(feature = "bench")]
 pub mod bench;
 pub mod check;
 pub mod del;
@@ -13,6 +14,8 @@ pub mod import;
 #[cfg(feature = "sql")]
 pub mod jobs;
 pub mod load;
+#[cfg(not(all(feature = "bench", feature = "sql")))]
+pub mod missing;
 pub mod put;
 pub mod scan;
 pub mod serve;
@@ -20,8 +23,6 @@ pub mod serve;
 pub mod sql;
 pub mod stats;
 pub mod version;
-#[cfg(not(feature = "sql"))]
-pub mod without_sql;
 
 use indicatif::{HumanCount, ProgressBar, ProgressState, ProgressStyle};
 use std::fmt;

@@ -1,6 +1,6 @@
 //! `duramen bench mem` with bad input and interrupts: which input is refused, and which results and files remain.
 
-use duramen_bench_report::Run;
+use duramen_bench::report::Run;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};

@@ -449,16 +449,22 @@ fn wrong_usage_has_its_own_exit_code() {
     assert!(said.contains("no/such/directory"), "{said}");
 }
 
-#[cfg(not(feature = "sql"))]
 #[test]
-fn a_build_without_sql_says_which_build_has_it() {
+fn a_build_without_a_command_says_which_build_has_it() {
     let dir = tempfile::tempdir().unwrap();
-    for command in ["sql", "jobs"] {
-        for arguments in [&["job.sql", "--store", "x"][..], &["--help"], &[]] {
-            let said = ends(dir.path(), 2, &[&[command], arguments].concat());
-            assert!(said.contains("--features sql"), "{said}");
+    let (has_sql, has_bench) = (cfg!(feature = "sql"), cfg!(feature = "bench"));
+    for (command, feature, is_here) in
+        [("sql", "sql", has_sql), ("jobs", "sql", has_sql), ("bench", "bench", has_bench)]
+    {
+        let is_listed = ends(dir.path(), 0, &["--help"]).contains(&format!("  {command} "));
+        assert_eq!(is_listed, is_here, "{command}");
+        if is_here {
+            continue;
         }
-        assert!(!ends(dir.path(), 0, &["--help"]).contains(&format!("  {command} ")));
+        for arguments in [&["server", "--store", "x"][..], &["--help"], &[]] {
+            let said = ends(dir.path(), 2, &[&[command], arguments].concat());
+            assert!(said.contains(&format!("--features {feature}`")), "{said}");
+        }
     }
 }
 
@@ -480,6 +486,7 @@ fn the_exit_code_of_serve_gives_the_kind_of_error() {
     (0..=4).for_each(|code| assert!(help.contains(&format!("{code} ")), "{help}"));
 }
 
+#[cfg(feature = "bench")]
 #[test]
 fn bench_kv_writes_results_for_the_report_and_cleans_up() {
     let dir = tempfile::tempdir().unwrap();
@@ -493,7 +500,7 @@ fn bench_kv_writes_results_for_the_report_and_cleans_up() {
         ],
     );
     assert!(said.contains("throughput"), "{said}");
-    let run = duramen_bench_report::Run::read(&dir.join("out.json")).unwrap();
+    let run = duramen_bench::report::Run::read(&dir.join("out.json")).unwrap();
     let groups: Vec<&str> = run.measurements.iter().map(|m| m.group.as_str()).collect();
     assert_eq!((groups, run.complete), (vec!["insert", "get"], true));
     assert!(run.measurements.iter().all(|m| m.bound.is_some() && !m.latency.is_empty()));
@@ -503,6 +510,7 @@ fn bench_kv_writes_results_for_the_report_and_cleans_up() {
     assert_eq!(left, ["out.html", "out.json"]);
 }
 
+#[cfg(feature = "bench")]
 #[test]
 fn bench_kv_refuses_bad_input() {
     let dir = tempfile::tempdir().unwrap();

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 
+#[cfg(feature = "bench")]
 mod bench;
+#[cfg(feature = "bench")]
 mod bench_mem;
 mod cli;
 mod damage;

@@ -2,10 +2,10 @@
 //! time. The skip list in place is loaded once and gets one cache after the other; Duramen has a store for each.
 
 use crate::{Common, spread};
-use duramen_bench_kv::contender::{Contender, Opened};
-use duramen_bench_kv::place::Place;
-use duramen_bench_kv::variants::named;
-use duramen_bench_kv::{
+use duramen_bench::kv::contender::{Contender, Opened};
+use duramen_bench::kv::place::Place;
+use duramen_bench::kv::variants::named;
+use duramen_bench::kv::{
     Latency, Outcome, Pace, Plan, Records, Result, Shape, Unwatched, Workload, check_all, run,
 };
 use duramen_bench_peers::hyper::{Hyper, medium};

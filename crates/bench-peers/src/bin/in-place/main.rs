@@ -9,8 +9,8 @@ mod open;
 mod traffic;
 
 use clap::{Args, Parser, Subcommand};
-use duramen_bench_kv::median;
-use duramen_bench_kv::{IndexKind, Options, FlushInstruction, Result, Shape};
+use duramen_bench::kv::median;
+use duramen_bench::kv::{IndexKind, Options, FlushInstruction, Result, Shape};
 use std::path::PathBuf;
 use std::process::ExitCode;
 

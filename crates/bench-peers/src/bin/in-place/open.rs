@@ -1,9 +1,9 @@
 //! The time of an open. The skip list writes nothing when it is closed, so a clean end and a crash are the same for it.
 
 use crate::{Common, spread};
-use duramen_bench_kv::place::Place;
-use duramen_bench_kv::recovery::recover_copy;
-use duramen_bench_kv::{
+use duramen_bench::kv::place::Place;
+use duramen_bench::kv::recovery::recover_copy;
+use duramen_bench::kv::{
     DuramenEngine, Engine, Failure, Latency, Options, Pace, Plan, Records, Result, Session, Shape, Unwatched,
     Workload, run,
 };

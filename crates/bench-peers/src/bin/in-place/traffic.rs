@@ -1,10 +1,10 @@
 //! The bytes that a write stores on the medium, counted call by call.
 
 use crate::Common;
-use duramen_bench_kv::place::Place;
-use duramen_bench_kv::probe::{Meter, Mode, Probe};
-use duramen_bench_kv::variants::probed;
-use duramen_bench_kv::{
+use duramen_bench::kv::place::Place;
+use duramen_bench::kv::probe::{Meter, Mode, Probe};
+use duramen_bench::kv::variants::probed;
+use duramen_bench::kv::{
     DuramenEngine, Engine, Latency, Options, Pace, FlushInstruction, Plan, Records, Result, Shape, Unwatched,
     Workload, run,
 };

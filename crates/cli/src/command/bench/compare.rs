@@ -2,9 +2,9 @@
 
 use super::read_runs;
 use crate::{Answer, Failure};
-use duramen_bench_report::compare::compare;
-use duramen_bench_report::price::Prices;
-use duramen_bench_report::{html, price, text};
+use duramen_bench::report::compare::compare;
+use duramen_bench::report::price::Prices;
+use duramen_bench::report::{html, price, text};
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -41,7 +41,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         write!(out, "\n{}", price::text(&bills))?;
     }
     if let Some(path) = &args.html {
-        duramen_bench_report::write_whole(path, html::page_with_prices(&runs, &bills).as_bytes())?;
+        duramen_bench::report::write_whole(path, html::page_with_prices(&runs, &bills).as_bytes())?;
     }
     Ok(Answer::Yes)
 }

@@ -3,13 +3,13 @@
 use crate::command::progress_bar;
 use crate::{Answer, Failure};
 use duramen::{Durability, FlushInstruction, IndexKind, MediumKind, Options};
-use duramen_bench_kv::contender::Contender;
-use duramen_bench_kv::place::Place;
-use duramen_bench_kv::suite::{self, redistributed};
-use duramen_bench_kv::{
+use duramen_bench::kv::contender::Contender;
+use duramen_bench::kv::place::Place;
+use duramen_bench::kv::suite::{self, redistributed};
+use duramen_bench::kv::{
     Clock, Distribution, Latency, Pace, Shape, Watch, Workload, reporting, studies, targets, variants,
 };
-use duramen_bench_report::{Run, html, text};
+use duramen_bench::report::{Run, html, text};
 use indicatif::ProgressBar;
 use std::cell::RefCell;
 use std::io::Write;
@@ -126,7 +126,7 @@ fn check_place_of(file: &Path) -> Result<(), Failure> {
     }
     let text =
         format!("cannot write {}: its directory does not exist, or the path is a directory", file.display());
-    Err(duramen_bench_kv::Failure::usage(text).into())
+    Err(duramen_bench::kv::Failure::usage(text).into())
 }
 
 fn place(args: &Args) -> Place {
@@ -154,7 +154,7 @@ fn clock(args: &Args) -> Clock {
 fn find_targets(args: &Args, place: Place, run: &mut Run) -> Result<Option<String>, Failure> {
     let keys = args.keys.unwrap_or(10_000_000);
     let [shape] = args.records[..] else {
-        return Err(duramen_bench_kv::Failure::usage("--targets takes one size of records").into());
+        return Err(duramen_bench::kv::Failure::usage("--targets takes one size of records").into());
     };
     let settings = targets::Settings {
         place,
@@ -189,7 +189,7 @@ fn find(args: &Args, place: &Place, run: &mut Run) -> Result<Option<String>, Fai
     };
     let is_study = |name: &&str| studies::NAMES.contains(name) || *name == "ablation";
     let (special, plain): (Vec<&str>, Vec<&str>) = names.into_iter().partition(is_study);
-    let workloads = |names: &[&str]| -> Result<Vec<Workload>, duramen_bench_kv::Failure> {
+    let workloads = |names: &[&str]| -> Result<Vec<Workload>, duramen_bench::kv::Failure> {
         names.iter().map(|name| Ok(redistributed(named(name)?, args.distribution))).collect()
     };
     let keys = args.keys.unwrap_or(1_000_000);
@@ -230,7 +230,7 @@ fn find(args: &Args, place: &Place, run: &mut Run) -> Result<Option<String>, Fai
 }
 
 /// A workload, or the error for a name that is neither a workload nor a study.
-fn named(name: &str) -> Result<&'static Workload, duramen_bench_kv::Failure> {
+fn named(name: &str) -> Result<&'static Workload, duramen_bench::kv::Failure> {
     let also = studies::NAMES.into_iter().chain(["ablation", "all"]);
     Workload::named_among(name, also)
 }

@@ -2,11 +2,11 @@
 
 use crate::{Answer, Failure};
 use duramen::{FlushInstruction, MediumKind};
-use duramen_bench_memory::{
+use duramen_bench::memory::{
     Bench, Benchmark, Bounds, Error, Overrides, Target, Watch, benchmarks, built_in, measurements, medium,
     nodes, parse_bytes, profile, suite, verdict,
 };
-use duramen_bench_report::{Machine, Measurement, Run, html, text, write_whole};
+use duramen_bench::report::{Machine, Measurement, Run, html, text, write_whole};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -98,7 +98,7 @@ pub struct Args {
 fn medium_kind(name: &str) -> Result<MediumKind, String> {
     match name {
         "dram" => Ok(MediumKind::Volatile),
-        _ => name.parse().map_err(|error: duramen_bench_memory::MediumError| error.to_string()),
+        _ => name.parse().map_err(|error: duramen_bench::memory::MediumError| error.to_string()),
     }
 }
 
@@ -163,7 +163,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         if is_suite && args.only.is_empty() && !args.node_pairs {
             session.say("bounds");
             let bytes = overrides.memory_range.unwrap_or(RANGE_BYTES);
-            bounds = Some(duramen_bench_memory::bounds(bench.medium_of(bytes)?, 0..bytes, BOUND_TIME));
+            bounds = Some(duramen_bench::memory::bounds(bench.medium_of(bytes)?, 0..bytes, BOUND_TIME));
         }
         Ok(())
     })();
@@ -257,7 +257,7 @@ impl Args {
             }
             all.extend(found);
         }
-        let cores = duramen_bench_memory::allowed_cores().len() as u64;
+        let cores = duramen_bench::memory::allowed_cores().len() as u64;
         let most = all.iter().flat_map(|b| &b.parts).map(|part| part.workload.number_threads).max();
         if let Some(threads) = most.filter(|threads| *threads > cores) {
             notes.push(format!(
@@ -309,7 +309,7 @@ impl Args {
 fn list(is_suite: bool, all: &[Benchmark]) -> Result<Answer, Failure> {
     let mut out = std::io::stdout().lock();
     if is_suite {
-        for (name, text) in duramen_bench_memory::SUITE.iter().chain(&duramen_bench_memory::PATTERNS) {
+        for (name, text) in duramen_bench::memory::SUITE.iter().chain(&duramen_bench::memory::PATTERNS) {
             let about: Vec<&str> = text.lines().map_while(|line| line.strip_prefix("# ")).collect();
             writeln!(out, "{name}: {}", about.join(" "))?;
         }

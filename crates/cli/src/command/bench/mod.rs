@@ -44,9 +44,19 @@ pub fn run(args: Args) -> Result<Answer, Failure> {
     }
 }
 
+/// The exit code of an instrument's error, if it is one.
+pub fn code(error: &(dyn std::error::Error + 'static)) -> Option<u8> {
+    if let Some(error) = error.downcast_ref::<duramen_bench::memory::Error>() {
+        return Some(if error.kind() == duramen_bench::memory::ErrorKind::InvalidInput { 2 } else { 3 });
+    }
+    let is_usage = error.downcast_ref().is_some_and(duramen_bench::kv::Failure::is_usage)
+        || error.downcast_ref().is_some_and(duramen_bench::server::Failure::is_usage);
+    is_usage.then_some(2)
+}
+
 /// Reads results, all or none.
-fn read_runs(paths: &[PathBuf]) -> Result<Vec<duramen_bench_report::Run>, Failure> {
-    let runs: duramen_bench_report::Result<Vec<_>> =
-        paths.iter().map(|path| duramen_bench_report::Run::read(path)).collect();
+fn read_runs(paths: &[PathBuf]) -> Result<Vec<duramen_bench::report::Run>, Failure> {
+    let runs: duramen_bench::report::Result<Vec<_>> =
+        paths.iter().map(|path| duramen_bench::report::Run::read(path)).collect();
     Ok(runs?)
 }

@@ -4,8 +4,8 @@
 use super::mem::{Session, Signals, begin};
 use crate::{Answer, Failure};
 use duramen::{Create, FlushInstruction, MediumKind, Options, Store};
-use duramen_bench_memory::{Bench, Benchmark, Overrides, PATTERNS, Target, bounds, medium, persist_with};
-use duramen_bench_report::{Better, Bound, Measurement, Metric, Run, Unit, html, text, write_whole};
+use duramen_bench::memory::{Bench, Benchmark, Overrides, PATTERNS, Target, bounds, medium, persist_with};
+use duramen_bench::report::{Better, Bound, Measurement, Metric, Run, Unit, html, text, write_whole};
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -105,7 +105,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         measurement.bound = bound
             .as_ref()
             .and_then(|bound| Bound::new("index line + record lines", bound.value, metric.value));
-        let ns = |value: f64| duramen_bench_report::figure(value, Unit::Nanoseconds);
+        let ns = |value: f64| duramen_bench::report::figure(value, Unit::Nanoseconds);
         let like = |design: &str| {
             // A new key is what the others call an insertion.
             let name = if *operation == "put" { "insert" } else { operation };
@@ -180,7 +180,7 @@ impl Args {
                 "duramen.yaml" => text.replace("_256", &format!("_{}", self.record_bytes())),
                 _ => text.to_owned(),
             };
-            let mut found_here = duramen_bench_memory::benchmarks(name, &text, &overrides)?;
+            let mut found_here = duramen_bench::memory::benchmarks(name, &text, &overrides)?;
             for part in found_here.iter_mut().flat_map(|benchmark| &mut benchmark.parts) {
                 persist_with(&mut part.workload, found.store_persist, found.append_persist);
                 part.workload.dependent_operations = true;

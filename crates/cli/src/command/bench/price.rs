@@ -2,8 +2,8 @@
 
 use super::read_runs;
 use crate::{Answer, Failure};
-use duramen_bench_report::price::{self, Prices};
-use duramen_bench_report::text;
+use duramen_bench::report::price::{self, Prices};
+use duramen_bench::report::text;
 use std::io::Write;
 use std::path::PathBuf;
 

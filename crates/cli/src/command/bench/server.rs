@@ -1,9 +1,9 @@
 //! `duramen bench server`: load over sockets for one server, or for several servers next to each other.
 
 use crate::{Answer, Failure};
-use duramen_bench_report::{Better, Latency, Machine, Measurement, Medium, Metric, Run, Unit, html, text};
-use duramen_bench_server::servers::Server;
-use duramen_bench_server::{
+use duramen_bench::report::{Better, Latency, Machine, Measurement, Medium, Metric, Run, Unit, html, text};
+use duramen_bench::server::servers::Server;
+use duramen_bench::server::{
     Address, Command, Distribution, Length, Outcome, Plan, Protocol, Versus, Watch, compare,
 };
 use indicatif::{ProgressBar, ProgressStyle};
@@ -140,7 +140,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         run.write(path)?;
     }
     if let Some(path) = &args.html {
-        duramen_bench_report::write_whole(path, html::page(std::slice::from_ref(&run)).as_bytes())?;
+        duramen_bench::report::write_whole(path, html::page(std::slice::from_ref(&run)).as_bytes())?;
     }
     Ok(Answer::Yes)
 }
@@ -182,7 +182,7 @@ fn one(args: &Args, bar: &Bar, stopped: &dyn Fn() -> bool) -> Result<Vec<Measure
                 }
                 bar.at(&format!("{command} × {pipeline}, round {}", round + 1), 0.0);
                 let plan = plan(args, *command, *pipeline)?;
-                outcomes.push(duramen_bench_server::run(&Plan { load: !loaded, ..plan }, bar)?);
+                outcomes.push(duramen_bench::server::run(&Plan { load: !loaded, ..plan }, bar)?);
                 loaded |= command.sets_keys();
             }
             all.push(measurement(args, *command, *pipeline, &outcomes)?);

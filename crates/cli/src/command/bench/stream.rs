@@ -6,11 +6,11 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use duramen::MediumKind;
-use duramen_bench_kv::reporting;
-use duramen_bench_report::text;
-use duramen_bench_stream::beyond::{self, Beyond};
-use duramen_bench_stream::nexmark::{self, Nexmark};
-use duramen_bench_stream::{Home, Settings, measure, restart};
+use duramen_bench::kv::reporting;
+use duramen_bench::report::text;
+use duramen_bench::stream::beyond::{self, Beyond};
+use duramen_bench::stream::nexmark::{self, Nexmark};
+use duramen_bench::stream::{Home, Settings, measure, restart};
 
 use crate::{Answer, Failure};
 
