@@ -13,6 +13,7 @@
 //!
 //! There is one log per process: lines come from every thread, also before the server exists and when a thread panics.
 
+use jiff::Timestamp;
 use std::fmt::Display;
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -133,22 +134,8 @@ fn append(path: &Path) -> std::io::Result<std::fs::File> {
 
 /// Unix milliseconds as `24 Nov 2026 10:00:00.123`, in UTC.
 fn time_text(millis: u64) -> String {
-    const MONTHS: [&str; 12] =
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let (days, of_day) = (millis / 86_400_000, millis % 86_400_000);
-    // Days since 1 March of the year 0, in eras of 400 years: a year that begins in March ends with its leap day.
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    // March is 0; months of 30.6 days, rounded, have the right lengths.
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let year = 400 * era + year_of_era + u64::from(month >= 10);
-    let name = MONTHS.get(((month + 2) % 12) as usize).copied().unwrap_or_default();
-    let (seconds, millis) = (of_day / 1000, of_day % 1000);
-    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    format!("{day:02} {name} {year} {hour:02}:{minute:02}:{second:02}.{millis:03}")
+    let time = i64::try_from(millis).ok().and_then(|millis| Timestamp::from_millisecond(millis).ok());
+    time.unwrap_or(Timestamp::MAX).strftime("%d %b %Y %H:%M:%S%.3f").to_string()
 }
 
 #[cfg(test)]

@@ -17,6 +17,9 @@ mod content;
 mod redis;
 mod table;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
 use crate::failure::{Attempt, Failure, Result};
 use crate::random::Random;
 use crate::server::{Server, find_program, free_port, release_program};
@@ -311,24 +314,11 @@ impl Restarts<'_> {
 /// Reads a key by memcached's protocol; returns whether it has this value.
 fn first_hit(connection: &mut Connection, key: &[u8], value: &[u8]) -> std::result::Result<bool, String> {
     let wanted = [value, b"\r\n"].concat();
-    let sent = format!("mg {} v b\r\n", base64(key));
+    let sent = format!("mg {} v b\r\n", STANDARD.encode(key));
     connection.send(sent.as_bytes()).map_err(|error| error.to_string())?;
     let head = format!("VA {}", value.len());
     let found = connection.read_all(PATIENCE, |found| found.len() > wanted.len() && found.ends_with(b"\r\n"));
     Ok(found.bytes().starts_with(head.as_bytes()) && found.bytes().ends_with(&wanted))
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::new();
-    for part in bytes.chunks(3) {
-        let word = part.iter().chain(&[0; 2]).take(3).fold(0, |word, &byte| word << 8 | usize::from(byte));
-        for at in 0..4 {
-            let digit = char::from(DIGITS[word >> (18 - 6 * at) & 63]);
-            text.push(if at <= part.len() { digit } else { '=' });
-        }
-    }
-    text
 }
 
 /// Whether a command gets the expected reply.

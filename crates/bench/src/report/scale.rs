@@ -3,6 +3,7 @@
 //! Sizes go by 1024 (KiB), as they are configured; rates and counts go by 1000 (kB/s, Mop/s), as devices are sold.
 
 use crate::report::{Argument, Unit};
+use jiff::Timestamp;
 
 /// How the figures of one column or axis are shown: divided by `factor`, with `label` as the unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -171,18 +172,8 @@ pub(crate) fn words(name: &str) -> String {
 
 /// Seconds since 1970 as `2026-01-31 23:59 UTC`.
 pub(crate) fn time(seconds: u64) -> String {
-    // Days to a date by the Gregorian rules, counted from 0000-03-01 so that leap days end a year.
-    let days = (seconds / 86_400) as i64 + 719_468;
-    let era = days.div_euclid(146_097);
-    let day_of_era = days.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    let of_day = seconds % 86_400;
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", of_day / 3600, of_day % 3600 / 60)
+    let time = i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
+    time.unwrap_or(Timestamp::MAX).strftime("%Y-%m-%d %H:%M UTC").to_string()
 }
 
 #[cfg(test)]

@@ -1,48 +1,32 @@
 //! Base64, as memcached's meta commands take binary keys.
 
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 
 /// Appends `bytes` in base64, with padding.
 pub fn encode(bytes: &[u8], into: &mut Vec<u8>) {
-    for group in bytes.chunks(3) {
-        let word =
-            group.iter().enumerate().fold(0u32, |word, (at, byte)| word | u32::from(*byte) << (16 - 8 * at));
-        for at in 0..4 {
-            let digit = ALPHABET[(word >> (18 - 6 * at) & 63) as usize];
-            into.push(if at <= group.len() { digit } else { b'=' });
-        }
-    }
+    into.extend_from_slice(STANDARD.encode(bytes).as_bytes());
 }
 
 /// Decodes `text` as memcached does: other characters are skipped, and text after the padding is ignored. `None` for
 /// incomplete or empty input.
 pub fn decode(text: &[u8]) -> Option<Vec<u8>> {
-    let digits: Vec<(u8, bool)> = text.iter().filter_map(|byte| digit(*byte)).collect();
-    if digits.is_empty() || !digits.len().is_multiple_of(4) {
+    let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=');
+    let mut digits: Vec<u8> = text.iter().copied().filter(is_digit).collect();
+    if !digits.len().is_multiple_of(4) {
         return None;
     }
-    let mut bytes = Vec::with_capacity(digits.len() / 4 * 3);
-    for group in digits.chunks(4) {
-        let word = group.iter().fold(0u32, |word, (digit, _)| word << 6 | u32::from(*digit));
-        bytes.extend_from_slice(&word.to_be_bytes()[1..]);
-        let padding = group.iter().filter(|(_, is_padding)| *is_padding).count();
-        if padding > 2 {
-            return None;
-        }
-        if padding > 0 {
-            bytes.truncate(bytes.len() - padding);
-            break;
+    // The group of the first padding is the last.
+    let mut padding = 0;
+    if let Some(first) = digits.iter().position(|digit| *digit == b'=') {
+        digits.truncate(first / 4 * 4 + 4);
+        for digit in digits.iter_mut().filter(|digit| **digit == b'=') {
+            (*digit, padding) = (b'A', padding + 1);
         }
     }
+    let mut bytes = STANDARD.decode(&digits).ok().filter(|_| padding <= 2)?;
+    bytes.truncate(bytes.len() - padding);
     (!bytes.is_empty()).then_some(bytes)
-}
-
-/// The value of a character, and whether it is padding.
-fn digit(byte: u8) -> Option<(u8, bool)> {
-    if byte == b'=' {
-        return Some((0, true));
-    }
-    ALPHABET.iter().position(|letter| *letter == byte).map(|at| (at as u8, false))
 }
 
 #[cfg(test)]
@@ -62,6 +46,11 @@ mod tests {
             assert_eq!(decode(text.as_bytes()), None, "{text}");
         }
         assert_eq!(decode(b"Zm-9v").as_deref(), Some(&b"foo"[..]));
+        // Bits after the last byte, padding that is none, and what follows the padding are ignored.
+        for (text, bytes) in [("Zh==", "f"), ("Zg==Zg==", "f"), ("Zm=v", "f`"), ("Z\r\ng==", "f")] {
+            assert_eq!(decode(text.as_bytes()).as_deref(), Some(bytes.as_bytes()), "{text}");
+        }
+        assert_eq!(decode(b"Zg==Z"), None);
     }
 
     proptest! {

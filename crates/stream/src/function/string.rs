@@ -1,5 +1,9 @@
 //! Functions of strings.
 
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
+use base64::{Engine, alphabet};
+
 use super::Nulls::{Called, Strict, StrictAndMore};
 use super::Param::{Any, Integer, Text};
 use super::{Call, Function, Returns, function};
@@ -135,7 +139,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     function("ENDSWITH", &[Text, Text], Returns::Type(&DataType::Boolean), Strict, |c| {
         Ok(Value::Boolean(c.text(0).ends_with(c.text(1))))
     }),
-    function("TO_BASE64", &[Text], STRING, Strict, |c| Ok(Value::string(to_base64(c.text(0).as_bytes())))),
+    function("TO_BASE64", &[Text], STRING, Strict, |c| Ok(Value::string(STANDARD.encode(c.text(0))))),
     function("FROM_BASE64", &[Text], STRING, StrictAndMore, |c| {
         let bytes = from_base64(c.text(0));
         Ok(bytes.map_or(Value::Null, |bytes| Value::string(String::from_utf8_lossy(&bytes))))
@@ -326,39 +330,13 @@ fn pad(c: &Call<'_>, left: bool) -> Result<Value> {
     Ok(Value::string(if left { filling + &text } else { text + &filling }))
 }
 
-const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-fn to_base64(bytes: &[u8]) -> String {
-    let mut out = String::new();
-    for chunk in bytes.chunks(3) {
-        let bits =
-            chunk.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
-        for digit in 0..4 {
-            if digit <= chunk.len() {
-                out.push(char::from(DIGITS[(bits >> (18 - 6 * digit) & 63) as usize]));
-            } else {
-                out.push('=');
-            }
-        }
-    }
-    out
-}
-
+/// Decodes base64 with any padding, and with any bits after the last byte.
 fn from_base64(text: &str) -> Option<Vec<u8>> {
-    let text = text.trim_end_matches('=');
-    let mut out = Vec::new();
-    let (mut bits, mut have) = (0u32, 0);
-    for byte in text.bytes() {
-        let digit = DIGITS.iter().position(|digit| *digit == byte)?;
-        bits = bits << 6 | digit as u32;
-        have += 6;
-        if have >= 8 {
-            have -= 8;
-            out.push((bits >> have) as u8);
-            bits &= (1 << have) - 1;
-        }
-    }
-    (have < 6).then_some(out)
+    const CONFIG: GeneralPurposeConfig = GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(DecodePaddingMode::RequireNone);
+    const LENIENT: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, CONFIG);
+    LENIENT.decode(text.trim_end_matches('=')).ok()
 }
 
 #[cfg(test)]
@@ -382,9 +360,12 @@ mod tests {
     #[test]
     fn decoded_base64_equals_the_encoded_bytes() {
         for text in ["", "a", "ab", "abc", "hello, world"] {
-            assert_eq!(from_base64(&to_base64(text.as_bytes())).unwrap(), text.as_bytes());
+            assert_eq!(from_base64(&STANDARD.encode(text)).unwrap(), text.as_bytes());
         }
-        assert_eq!(to_base64(b"ab"), "YWI=");
-        assert_eq!(from_base64("?"), None);
+        for (text, bytes) in
+            [("YWI=", Some("ab")), ("YWI", Some("ab")), ("YWJ===", Some("ab")), ("Y", None), ("?", None)]
+        {
+            assert_eq!(from_base64(text).as_deref(), bytes.map(str::as_bytes), "{text}");
+        }
     }
 }
