@@ -60,7 +60,7 @@ struct Store {
 
 impl Store {
     fn new(records: usize) -> Arc<Self> {
-        Arc::new(Self { index: HashIndex::new(), log: Log::new(records) })
+        Arc::new(Self { index: HashIndex::default(), log: Log::new(records) })
     }
 
     /// In the order of a writer: the record first, then the slot, under the key's stripe, then maybe a split.
@@ -167,7 +167,7 @@ fn a_page_of_a_checkpoint_is_read_once_by_concurrent_readers() {
                 .unwrap();
         }
         let pages: Vec<(u64, &[u8])> = pages.iter().map(|(first, page)| (*first, &page[..])).collect();
-        let mut index = HashIndex::new();
+        let mut index = HashIndex::default();
         // SAFETY: the pages live until the end of this execution, and so do their readers.
         unsafe { index.attach(&pages, KeepFilter::All) }.unwrap();
         let store = Arc::new(Store { index, log: Log::new(2) });
@@ -412,7 +412,7 @@ fn scan_visits_every_key_that_stays_while_the_directory_doubles() {
 
 /// Two segments that came from one split, with a key in each, few enough to be merged again.
 fn sparse() -> Arc<Store> {
-    let index = HashIndex::new().merging_at(2);
+    let index = HashIndex::default().merging_at(2);
     let store = Arc::new(Store { index, log: Log::new(10) });
     for (record, key) in CROWDED.into_iter().chain([ANOTHER]).enumerate() {
         store.put(record as u64, key, 1);

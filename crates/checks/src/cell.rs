@@ -16,7 +16,7 @@ const HASH: u64 = 7 << 40;
 fn a_cell_is_copied_as_one_snapshot_while_its_parts_are_updated() {
     let planted = [Bug(Mutant::UpdateNotCounted), Bug(Mutant::CellCopyNotChecked)];
     check(3, &planted, || {
-        let index = Arc::new(Index::Hash(HashIndex::new()));
+        let index = Arc::new(Index::Hash(HashIndex::default()));
         let cell = Arc::new([AtomicU64::new(0), AtomicU64::new(1)]);
         let writer = {
             let (index, cell) = (Arc::clone(&index), Arc::clone(&cell));

@@ -88,7 +88,7 @@ impl Store {
         let is_key = |slot: Slot| (self.log.read(slot.location()).0 == key).then_some(());
         match locked.find_with(key, is_key) {
             Some((place, ())) => place.set(slot),
-            None => _ = locked.insert(key, slot, &self.log),
+            None => locked.insert(key, slot, &self.log),
         }
     }
 

@@ -554,13 +554,15 @@ pub struct HashIndex {
     attached: Option<Attached>,
 }
 
-impl HashIndex {
-    /// An index with its own stripes.
-    #[cfg(any(test, loom))]
-    pub fn new() -> Self {
+/// An index with its own stripes.
+#[cfg(any(test, loom))]
+impl Default for HashIndex {
+    fn default() -> Self {
         Self::on(Arc::default())
     }
+}
 
+impl HashIndex {
     /// One whose keys are locked by `stripes`.
     pub fn on(stripes: Arc<Stripes>) -> Self {
         let memory = Arc::new(Memory::default());

@@ -69,7 +69,7 @@ fn all(index: &HashIndex) -> BTreeSet<u64> {
 
 #[test]
 fn a_slot_is_trusted_without_its_record_only_if_its_fingerprint_is_unique() {
-    let index = HashIndex::new();
+    let index = HashIndex::default();
     let guard = reclaim::pin();
     let sole = || {
         let locked = index.lock(hash(7), &guard);
@@ -98,7 +98,7 @@ const KEYS: u64 = if cfg!(miri) { 1_600 } else { 100_000 };
 
 #[test]
 fn an_index_keeps_all_inserted_keys_through_splits() {
-    let index = HashIndex::new();
+    let index = HashIndex::default();
     let mut wanted = BTreeSet::new();
     for key in 1..=KEYS {
         insert(&index, key);
@@ -115,7 +115,7 @@ fn an_index_keeps_all_inserted_keys_through_splits() {
 #[test]
 fn an_index_made_for_its_keys_does_not_split_and_takes_no_more_than_one_that_grew() {
     let guard = reclaim::pin();
-    let (grown, mut reserved) = (HashIndex::new(), HashIndex::new());
+    let (grown, mut reserved) = (HashIndex::default(), HashIndex::default());
     reserved.reserve(KEYS);
     for key in 1..=KEYS {
         insert(&grown, key);
@@ -130,7 +130,7 @@ fn an_index_made_for_its_keys_does_not_split_and_takes_no_more_than_one_that_gre
 #[test]
 fn an_index_made_for_too_few_keys_or_for_too_many_holds_all_of_them() {
     for reserved in [0, 1, KEYS / 10, KEYS * 3] {
-        let mut index = HashIndex::new();
+        let mut index = HashIndex::default();
         index.reserve(reserved);
         for key in 1..=KEYS {
             insert(&index, key);
@@ -143,7 +143,7 @@ fn an_index_made_for_too_few_keys_or_for_too_many_holds_all_of_them() {
 
 #[test]
 fn keys_of_one_hash_go_to_the_stash_and_come_back() {
-    let index = HashIndex::new();
+    let index = HashIndex::default();
     let guard = reclaim::pin();
     for key in 1..=40u64 {
         let _ = index.lock(0, &guard).insert(Slot::new(Offset(key * 8)));
@@ -161,7 +161,7 @@ fn keys_of_one_hash_go_to_the_stash_and_come_back() {
 
 #[test]
 fn threads_insert_and_find_while_segments_split() {
-    let index = HashIndex::new();
+    let index = HashIndex::default();
     let keys = if cfg!(miri) { 500 } else { 50_000 };
     for key in 1..=keys {
         insert(&index, key);
@@ -179,7 +179,7 @@ fn threads_insert_and_find_while_segments_split() {
 #[test]
 #[cfg_attr(miri, ignore = "32 MiB of segments; a model of loom has fewer")]
 fn segments_of_one_stripe_lose_nothing_to_writers_readers_and_splits() {
-    let mut index = HashIndex::new();
+    let mut index = HashIndex::default();
     index.reserve(u64::from(SPLIT_COUNT_MIN) << STRIPE_BITS);
     // All of one stripe, and of one segment until it splits.
     let of_stripe = (1..).filter(|&key| hash(key) >> (64 - STRIPE_BITS) == 3);
@@ -211,7 +211,7 @@ fn segments_of_one_stripe_lose_nothing_to_writers_readers_and_splits() {
 #[cfg_attr(miri, ignore = "32 MiB of segments; a model of loom has fewer")]
 fn of_two_inserting_threads_that_look_up_each_others_key_one_finds_it() {
     const ROUNDS: u64 = 300_000;
-    let mut index = HashIndex::new();
+    let mut index = HashIndex::default();
     index.reserve(u64::from(SPLIT_COUNT_MIN) << STRIPE_BITS);
     let begun = [AtomicU64::new(0), AtomicU64::new(0)];
     let look = |me: usize| {

@@ -69,7 +69,7 @@ fn put(index: &OrderedIndex, log: &Log, number: usize) {
     let found = locked.find_with(key, |slot| (log.key_at(slot.location()) == key).then_some(()));
     match found {
         Some((place, ())) => place.set(slot),
-        None => _ = locked.insert(key, slot, log),
+        None => locked.insert(key, slot, log),
     }
 }
 

@@ -75,7 +75,7 @@ fn time_and_memory_per_element_of_a_map() {
 
 fn of_table(count: u64) {
     let log = Log { hashes: Hashes::Even, damaged: Default::default() };
-    let (index, guard) = (HashIndex::new(), reclaim::pin_to_write());
+    let (index, guard) = (HashIndex::default(), reclaim::pin_to_write());
     let insert = each(count, |key| {
         let crowded = index.lock(mix(key), &guard).insert(slot_of(key, 0));
         if crowded {
