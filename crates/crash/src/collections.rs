@@ -335,6 +335,8 @@ pub struct Plan {
     pub batch: Batch,
     /// The element's number and value, if a single element is put or deleted outside a batch.
     pub alone: Option<(usize, Option<Vec<u8>>)>,
+    /// Otherwise the elements' numbers and values, which may also be written by one call of a transaction.
+    pub together: Vec<(usize, Option<Vec<u8>>)>,
     /// The changes to cells.
     pub effects: Effects,
     /// The collection at the place afterwards.
@@ -393,6 +395,7 @@ impl Known<'_> {
         let mut plan = Plan {
             batch: Batch::new(),
             alone: None,
+            together: Vec::new(),
             effects: Effects::new(),
             leads: Vec::new(),
             deletes: false,
@@ -439,10 +442,12 @@ impl Known<'_> {
                         Some(value) => plan.batch.put(element_key(*at), value),
                         None => plan.batch.delete(element_key(*at)),
                     };
-                    plan.alone = Some((*at, value.clone()));
+                    plan.together.push((*at, value.clone()));
                     plan.effects.push((cell + at, value.map(|value| element(value, root.expires_at))));
                 }
-                plan.alone = plan.alone.filter(|_| writes.len() == 1);
+                if writes.len() == 1 {
+                    plan.alone = plan.together.pop();
+                }
                 plan.deletes = writes.iter().all(|(_, bytes)| bytes.is_none());
             }
             Change::Rename { from, to } => {

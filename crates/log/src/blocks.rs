@@ -160,11 +160,21 @@ impl Block {
         is_there
     }
 
+    /// Pins a block so many times more that the caller has pinned: the compactor cannot have begun.
+    pub fn pin_more(&self, more: u32) {
+        self.pins.fetch_add(more, Relaxed);
+    }
+
     /// Reverts one [`Block::pin`].
     pub fn unpin(&self) {
-        // Release: pairs with the Acquire in `is_pinned`, which then observes all changes made under the pin.
-        let pins = self.pins.fetch_sub(1, Release);
-        debug_assert!(pins > 0, "unpinning a block that nobody has pinned");
+        self.unpin_all(1);
+    }
+
+    /// Reverts so many of them.
+    pub fn unpin_all(&self, pins: u32) {
+        // Release: pairs with the Acquire in `is_pinned`, which then observes all changes made under the pins.
+        let before = self.pins.fetch_sub(pins, Release);
+        debug_assert!(before >= pins, "{pins} pins of a block are released, and it has {before}");
     }
 
     pub fn is_pinned(&self) -> bool {

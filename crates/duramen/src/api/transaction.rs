@@ -396,10 +396,31 @@ impl<M: Medium> TransactionKeys<'_, M> {
         self.write(key, value, true)
     }
 
-    fn write(&mut self, key: &[u8], value: Option<(&[u8], Meta)>, asks: bool) -> Result<Option<Meta>> {
-        if !self.writer.has_transaction() {
-            return Err(Error::invalid("cannot write in a transaction: none is active; begin one before"));
+    /// Sets each of these keys to its value, or deletes it for `None`, in this order and with this metadata, which names
+    /// no collection. Returns how many had a live value. Of elements of a collection many at once cost less than one by
+    /// one.
+    ///
+    /// # Errors
+    /// As [`TransactionKeys::put`]; then some of them may be written.
+    pub fn replace_all(&mut self, writes: &[(&[u8], Option<&[u8]>)], meta: Meta) -> Result<u64> {
+        if meta.collection.is_some() {
+            return Err(Error::invalid("cannot write several roots in one call: put each one"));
         }
+        self.check_active()?;
+        let target = self.whose.target();
+        let (writer_state, context) = self.writer.parts();
+        writer_state.write_all_in_transaction(context, target, writes, meta)
+    }
+
+    fn check_active(&self) -> Result<()> {
+        if self.writer.has_transaction() {
+            return Ok(());
+        }
+        Err(Error::invalid("cannot write in a transaction: none is active; begin one before"))
+    }
+
+    fn write(&mut self, key: &[u8], value: Option<(&[u8], Meta)>, asks: bool) -> Result<Option<Meta>> {
+        self.check_active()?;
         let target = self.whose.target();
         let (writer_state, context) = self.writer.parts();
         writer_state.write_in_transaction(context, target, key, value, asks)

@@ -276,6 +276,13 @@ impl WriterState {
         reserved
     }
 
+    /// Notes that more bytes of the writer's block, which has them, are used under the locks.
+    pub(super) fn note_reserved(&mut self, bytes: u64) {
+        if self.is_locked() {
+            self.locks.reserved += bytes;
+        }
+    }
+
     /// A transaction found a record that the compactor is moving, and the compactor waits for the stripes of keys.
     /// Returns whether this writer holds any; then the write fails as if it had found no room.
     pub(crate) fn sees_move(&mut self) -> bool {

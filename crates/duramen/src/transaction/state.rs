@@ -8,6 +8,7 @@ use duramen_log::format::{Epoch, Extent, Owner, TransactionId};
 use duramen_log::sync::holding::{Noted, Place};
 use duramen_log::transaction::Numbers;
 use duramen_media::Offset;
+use std::ops::Range;
 
 /// The part of a block that a transaction has written.
 #[derive(Clone, Copy)]
@@ -36,6 +37,9 @@ pub(crate) struct Running {
     pub(crate) root_at: Offset,
     /// Keys of tables that were absent when it deleted them, unless they were locked.
     pub(crate) absent_reads: Vec<AbsentRead>,
+    /// The block, as a range of the medium, that it pinned last for a record that it replaces, if any. That pin lasts as
+    /// long as the transaction.
+    pub(crate) pinned: Range<u64>,
     /// The group was begun for it.
     pub(crate) own_group: bool,
     /// Until it is over nobody else closes the barrier.

@@ -16,6 +16,10 @@
 //!    live bytes of their blocks. (DRAM.)
 //! 6. For a transaction of several blocks, the headers record permanently that it counts (`log::finalizing`).
 //!
+//! Many writes of one collection's elements take 1 in [stretches](stretch), and 5 takes all elements so. Each record is
+//! appended and pinned as by itself; only the slots of a stretch change together, after its last record. Until then they
+//! point to what was there before, and the stripes of the elements are held.
+//!
 //! A transaction runs within a group: one of its own unless the writer has one open. A writer that continues in another
 //! block drains the one before.
 //!
@@ -27,14 +31,17 @@
 //!    key. A writer of the same key waits for the end of that transaction, without a lock and in no epoch
 //!    ([`Wrote::Running`]); or it aborts its own transaction, if others may wait for that.
 //! 2. A record that a transaction record replaced stays where it is until 5: its block is pinned
-//!    ([`Block::pin`](duramen_log::blocks::Block::pin)), and it is live until then. Blocks with transaction records are
-//!    pinned too, until 5 or 6.
+//!    ([`Block::pin`](duramen_log::blocks::Block::pin)), and it is live until then. There is a pin for each such record.
+//!    The compactor must see only the first of those in one block; while that lasts it cannot begin. Blocks with
+//!    transaction records are pinned too, until 5 or 6.
 //! 3. If a transaction leaves a block for another one, its transaction records are the last records of that block. At
 //!    most one transaction continues in a block from another block. So each of the two outcomes in a block's header
 //!    ([`TransactionOutcomes`](duramen_log::format::block::TransactionOutcomes)) refers to one transaction.
 //! 4. There is always room for the commit record: it is reserved with each transaction record. It follows the last
 //!    transaction record, or is in a block of its own, when that was opened for a transaction record that was then not
 //!    written.
+
+mod stretch;
 
 use crate::get::value::CollectionId;
 use crate::get::value::{Meta, Record};
@@ -63,6 +70,7 @@ use duramen_log::sync::holding::{Place, What};
 use duramen_log::sync::reclaim;
 use duramen_log::transaction::{Numbers, TransactionSlot};
 use duramen_media::{Medium, Offset};
+use stretch::Finalizing;
 
 /// The result of a write in a transaction.
 enum Wrote {
@@ -207,6 +215,7 @@ impl WriterState {
             named: Vec::new(),
             root_at: Offset(0),
             absent_reads: Vec::new(),
+            pinned: 0..0,
             own_group,
             _inside: inside,
             _noted: records.barrier.note(What::Transaction(id.0), place),
@@ -378,17 +387,14 @@ impl WriterState {
             return Wrote::Absent { by_own: running.is_some() };
         }
         if let Some(old) = &old
-            && !records.log.blocks.of(old.slot.location().0).pin()
+            && !self.pin_previous(records, old.slot.location())
         {
             return Wrote::Moved;
         }
         let version = self.gave(locked.next_version(floor));
-        let fields = write.fields(table.owner, version, epoch);
         let before = old.as_ref().map_or(Slot::default(), |old| old.slot);
-        let trailer = Trailer { transaction: id, previous: before.as_previous(self.transaction_slot()) };
-        let appended = self.appender.append_transaction_record(&records.log, fields, write.body(), trailer);
-        self.note_transaction_record(records, appended);
-        let slot = Slot::to(self.appender.leave_pending(appended)).with_tombstone(new.is_none());
+        let (appended, slot) =
+            self.append_in_transaction(records, write, write.fields(table.owner, version, epoch), before);
         let crowded = match found {
             Some((place, _)) => {
                 Old::supersede(old.as_ref(), key, &place, slot, records);
@@ -419,6 +425,39 @@ impl WriterState {
         }
         let replaced = old.filter(|old| old.present).and_then(|old| Some(old.record?.meta()));
         Wrote::Done { appended, replaced, crowded }
+    }
+
+    /// Pins the block of a record that the active transaction replaces. False: the compactor is moving it.
+    #[inline]
+    fn pin_previous<M: Medium>(&mut self, records: &Records<M>, at: Offset) -> bool {
+        let Some(running) = &mut self.transaction else { return false };
+        if running.pinned.contains(&at.0) {
+            // Until the transaction ends.
+            records.log.blocks.of(at.0).pin_more(1);
+            return true;
+        }
+        let (block, range) = stretch::block_of(records, at);
+        let is_pinned = block.pin();
+        if is_pinned {
+            running.pinned = range;
+        }
+        is_pinned
+    }
+
+    /// Appends the record of a write that replaces the target of `before`. Returns it, and a slot that points to it.
+    #[inline(always)]
+    fn append_in_transaction<M: Medium>(
+        &mut self,
+        records: &Records<M>,
+        write: Write<'_>,
+        fields: Fields,
+        before: Slot,
+    ) -> (Appended, Slot) {
+        let transaction = TransactionId(self.transaction_id());
+        let trailer = Trailer { transaction, previous: before.as_previous(self.transaction_slot()) };
+        let appended = self.appender.append_transaction_record(&records.log, fields, write.body(), trailer);
+        self.note_transaction_record(records, appended);
+        (appended, Slot::to(self.appender.leave_pending(appended)).with_tombstone(write.new.is_none()))
     }
 
     /// The writer is shown the current record, so that record must be durable when the group is.
@@ -800,30 +839,11 @@ impl WriterState {
 
     /// Step 5 of a durable transaction, and then 6.
     pub(crate) fn finalize_transaction<M: Medium>(&self, records: &Records<M>, over: &Over) {
-        let mut last = None;
+        let mut finalizing = Finalizing::of(records, &self.activity);
         for &span in &over.spans {
-            each_transaction_record(records, span, |at| {
-                let guard = reclaim::pin_to_write();
-                let record = records.record(at);
-                let key = record.key();
-                let hash = records.hasher.hash(key);
-                let owner = record.owner();
-                if let Some(table) = records.tables.find(owner, &mut last) {
-                    let locked = table.index.lock(hash, &guard);
-                    locked.count_transaction_record(false);
-                    if let Some(place) = locked.find(key, |slot| slot.location() == at) {
-                        place.set(place.get().with_pending(false));
-                    }
-                } else {
-                    records.tables.stripes_of(owner).lock(hash).count_transaction_record(false);
-                }
-                let before = Slot::of_previous(record.trailer().previous);
-                if !before.is_empty() {
-                    self.uncount_previous(records, before);
-                    records.log.blocks.of(before.location().0).unpin();
-                }
-            });
+            each_transaction_record(records, span, |at| finalizing.add(records.record(at)));
         }
+        finalizing.end();
         self.release(records, &over.spans, TransactionOutcome::Counts, true, over.epoch);
     }
 

@@ -26,7 +26,7 @@ pub fn root(id: CollectionId) -> Meta {
     Meta { tag: 2, collection: Some(id), ..Meta::default() }
 }
 
-const ORDERS: [ElementOrder; 3] = [ElementOrder::Unordered, ElementOrder::ByValue, ElementOrder::ByKey];
+pub const ORDERS: [ElementOrder; 3] = [ElementOrder::Unordered, ElementOrder::ByValue, ElementOrder::ByKey];
 
 /// Makes a collection under a key, with one element.
 pub fn make(store: &Store, key: &[u8], order: ElementOrder) -> Collection {
@@ -43,7 +43,7 @@ pub fn of(store: &Store, key: &[u8]) -> Option<Collection> {
     Some(store.collection(value.meta().collection.unwrap()).unwrap())
 }
 
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+pub type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn number(bytes: &[u8]) -> u64 {
     let mut word = [0; 8];
@@ -53,7 +53,7 @@ fn number(bytes: &[u8]) -> u64 {
 }
 
 /// Everything of a collection, in every way it can be looked at.
-fn check(collection: &Collection, model: &Model) {
+pub fn check(collection: &Collection, model: &Model) {
     assert_eq!(collection.len(), model.len() as u64);
     let mut seen = BTreeMap::new();
     let mut cursor = 0;
@@ -115,7 +115,7 @@ fn check(collection: &Collection, model: &Model) {
     assert!(collection.nth(sorted.len() as u64).unwrap().is_none());
 }
 
-fn random(state: &mut u64, bound: u64) -> u64 {
+pub fn random(state: &mut u64, bound: u64) -> u64 {
     *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
     (*state >> 33) % bound
 }

@@ -19,6 +19,7 @@ mod prototype;
 mod range;
 mod roots;
 mod store;
+mod stretches;
 mod tables;
 mod transaction;
 

@@ -171,6 +171,63 @@ impl Indexes {
     }
 }
 
+/// A change of one element, of several that are changed together.
+pub struct Change<'k> {
+    pub hash: u64,
+    pub key: &'k [u8],
+    /// The slot of the current record; empty: the element is new.
+    pub old: Slot,
+    pub new: Slot,
+}
+
+impl Indexes {
+    /// Changes elements of different keys. The tree loses what it loses at the end, in order, so that neighbours leave
+    /// it together.
+    pub(super) fn change_all(&mut self, changes: &[Change<'_>], keys: &impl KeyBytes) {
+        self.changes += changes.len() as u64;
+        let mut leaving = Vec::with_capacity(changes.len());
+        for &Change { hash, key, old, new } in changes {
+            if old.is_empty() {
+                self.map.insert(hash, new, keys);
+                self.enter(key, new, keys);
+                continue;
+            }
+            self.map.set(hash, new, |other| other.location() == old.location());
+            if self.tree.is_some() && new.is_tombstone() && !old.is_tombstone() {
+                leaving.push((self.order.at(old, keys), old));
+            } else {
+                self.repoint(key, old, new, keys);
+            }
+        }
+        self.leave_all(&mut leaving, keys);
+    }
+
+    /// The records that these slots point to, given with their orders, are no longer elements.
+    fn leave_all(&mut self, leaving: &mut [(u64, Slot)], keys: &impl KeyBytes) {
+        let Some(tree) = &mut self.tree else { return };
+        leaving.sort_unstable_by_key(|&(order, _)| order);
+        if let Some(lacking) = &mut self.lacking {
+            lacking.extend_from_slice(leaving);
+        }
+        let mut left = &*leaving;
+        while let Some(&(_, slot)) = left.first() {
+            let compare = |key| {
+                let mut compare = compared(key, keys);
+                // Its own entry is known by its location.
+                move |other: Slot| {
+                    if other.location() == slot.location() { Ordering::Equal } else { compare(other) }
+                }
+            };
+            let removed = keys.key_at(slot.location()).map_or(0, |key| tree.remove_run(left, compare(key)));
+            if removed == 0 {
+                // As in `leave`.
+                forget(tree, slot);
+            }
+            left = &left[removed.max(1)..];
+        }
+    }
+}
+
 /// Removes the entry of a record, wherever it is: rebuilds the tree without it.
 #[cold]
 fn forget(tree: &mut Tree, slot: Slot) {

@@ -49,6 +49,7 @@ use crate::fingerprints::High;
 use crate::{BUCKET_BIT, FINGERPRINT_MASK, FINGERPRINT_SHIFT, Keys, LOCATION_MASK, Slot};
 use duramen_log::sync::atomic::AtomicU64;
 use duramen_log::sync::atomic::Ordering::Relaxed;
+use duramen_media::Offset;
 use node::Entry;
 
 pub(super) use checkpoint::{Head, Loading};
@@ -310,6 +311,24 @@ impl Map {
         self.count(slot);
         self.discount(old);
         Some(old)
+    }
+
+    /// Clears the pending mark of the element whose record is at `at`, if it has one.
+    pub fn clear_pending(&mut self, hash: u64, at: Offset) {
+        let position = skew(hash);
+        let entry = self.entry(position);
+        let is_it = |slot: Slot| slot.location() == at && slot.is_pending();
+        let Some((place, slot)) = self.place(position, entry, is_it) else { return };
+        let unmarked = slot.with_pending(false);
+        match place {
+            Place::Page(page, home, away, at) => {
+                let word = &self.line(page, entry.bits(), home + away)[at as usize];
+                // Both without the bucket's bits.
+                word.store(word.load(Relaxed) ^ slot.0 ^ unmarked.0, Relaxed);
+            }
+            Place::Overflow(at) => self.overflow[at].slot = unmarked,
+        }
+        self.pending -= 1;
     }
 
     /// Counts the marks of a new slot ...

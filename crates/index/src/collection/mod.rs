@@ -26,7 +26,7 @@ mod tests;
 #[cfg_attr(not(test), expect(dead_code, reason = "as above"))]
 mod tree;
 
-pub use indexes::Order;
+pub use indexes::{Change, Order};
 pub use map::skew as position_of;
 pub use merge::Counted;
 pub use pages::Arena;

@@ -4,14 +4,15 @@
 //! A map has all elements, including tombstones, by the hashes of their keys. If they have an order ([`Order`]), a tree
 //! has those without tombstones, too. Its entries point to the same records, but do not say what is pending or stale. A
 //! writer that repoints an element changes both ([`Place::repoint`]). A writer that only changes a mark changes the map
-//! alone ([`Place::set`]).
+//! alone ([`Place::set`]). A writer of many elements changes both for all of them
+//! ([`CollectionIndex::change_all`]).
 //!
 //! As in the other indexes, a writer of an element holds the stripe of its key. The mutex here is held for one step at
 //! a time, and its holder waits for nothing, so it may be taken under any other lock. A caller that must see several
 //! elements at one moment holds the lock of the collection's key, which all other writers of the collection hold.
 
 use super::checkpoint;
-use super::indexes::{Indexes, Order, compared, put_in_order};
+use super::indexes::{Change, Indexes, Order, compared, put_in_order};
 use super::map::Map;
 use super::merge::{self, Counted};
 use super::pages::{Account, Arena, Pages};
@@ -25,6 +26,7 @@ use crate::{KeepFilter, KeyBytes, Keys, Loaded, PagesOf, Slot};
 use duramen_log::Result;
 use duramen_log::mutants::{Mutant, planted};
 use duramen_log::sync::{Arc, Mutex, MutexGuard, lock, rank};
+use duramen_media::Offset;
 use std::cell::Cell;
 use std::cmp::Ordering;
 
@@ -101,6 +103,30 @@ impl CollectionIndex {
             hashes.iter().for_each(|&hash| indexes.map.prefetch(hash));
             hashes.iter().filter_map(|&hash| indexes.map.find(hash, |_| true)).for_each(each);
         }
+    }
+
+    /// Calls `each` with the number of a hash and each slot that may be of it, for all of these hashes.
+    pub fn candidates(&self, hashes: &[u64], mut each: impl FnMut(usize, Slot)) {
+        let indexes = self.indexes();
+        hashes.iter().for_each(|&hash| indexes.map.prefetch(hash));
+        for (number, &hash) in hashes.iter().enumerate() {
+            indexes.map.find(hash, |slot| {
+                each(number, slot);
+                false
+            });
+        }
+    }
+
+    /// Changes elements of different keys, whose stripes the caller holds, in one step.
+    pub fn change_all(&self, changes: &[Change<'_>], keys: &impl KeyBytes) {
+        self.indexes().change_all(changes, keys);
+    }
+
+    /// Clears the pending marks of elements, given by their hashes and records; the caller holds their stripes.
+    /// Elements whose slots have other records by now stay as they are.
+    pub fn clear_pending(&self, elements: impl Iterator<Item = (u64, Offset)>) {
+        let mut indexes = self.indexes();
+        elements.for_each(|(hash, at)| indexes.map.clear_pending(hash, at));
     }
 
     /// The slot of an element, if it is the only slot that may be of its hash.

@@ -422,6 +422,20 @@ impl Epochs {
         }
     }
 
+    /// Counts a record that this writer, in the epoch, appended to it, before it [leaves](Self::leave).
+    #[inline]
+    pub fn count_appended(&self, activity: &Activity, epoch: Epoch, appended: Appended) {
+        if !self.in_use() {
+            return;
+        }
+        let [count, total] = &activity.sums[(epoch.0 & 1) as usize];
+        count.fetch_add(1, Relaxed);
+        total.fetch_add(mark::record_sum(appended.at, appended.crc), Relaxed);
+        if !self.wrote.load(Relaxed) {
+            self.wrote.store(true, Relaxed);
+        }
+    }
+
     /// Leaves the epoch, after appending a record to it, or none.
     #[inline]
     pub fn leave(&self, activity: &Activity, epoch: Epoch, appended: Option<Appended>) {
@@ -434,12 +448,7 @@ impl Epochs {
             "a writer leaves an epoch that it is not in"
         );
         if let Some(appended) = appended {
-            let [count, total] = &activity.sums[(epoch.0 & 1) as usize];
-            count.fetch_add(1, Relaxed);
-            total.fetch_add(mark::record_sum(appended.at, appended.crc), Relaxed);
-            if !self.wrote.load(Relaxed) {
-                self.wrote.store(true, Relaxed);
-            }
+            self.count_appended(activity, epoch, appended);
         }
         // Release: pairs with the committer's Acquire; the sums are in.
         activity.active.store(0, Release);

@@ -23,6 +23,8 @@ const NO_PLACE: u8 = 0;
 const PLACE: u8 = 8;
 // Entries drawn one by one rather than out of all: to read one by chance takes as long as to read some in turn.
 const DRAWN_OF: usize = 4;
+/// Entries that are written in one call.
+const TOGETHER: usize = 256;
 /// Of a short name and a short value, for which there is room from the beginning.
 const SOME_BYTES: usize = 24;
 
@@ -66,12 +68,67 @@ impl LargeMap {
             if kind.shape == Shape::SortedSet { ElementOrder::ByValue } else { ElementOrder::Unordered };
         let flags = if entries.is_converted()? { CONVERTED } else { 0 };
         let mut made = Self::of(kind, writer.new_collection(order), flags);
-        let mut put = Ok(());
+        // A set's members and a converted hash's fields need no look at what is there, and names differ.
+        let (mut bytes, mut ends, mut put) = (Vec::new(), Vec::new(), Ok(()));
         entries.visit(|name, value| {
-            put = made.put(writer, name, value).map(|_| ());
+            let start = bytes.len();
+            bytes.extend_from_slice(name);
+            let name_end = bytes.len();
+            made.add_value(&mut bytes, value);
+            ends.push((start, name_end, bytes.len()));
+            if ends.len() == TOGETHER {
+                put = made.put_all(writer, &bytes, &ends);
+                bytes.clear();
+                ends.clear();
+            }
             if put.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
-        put.map(|()| made)
+        put?;
+        made.put_all(writer, &bytes, &ends)?;
+        Ok(made)
+    }
+
+    /// Puts elements of new names, whose bytes begin, and whose values begin and end, at these places.
+    fn put_all(
+        &mut self,
+        writer: &mut impl ElementWriter,
+        bytes: &[u8],
+        ends: &[(usize, usize, usize)],
+    ) -> Result<()> {
+        let element = |&(start, name_end, end): &(usize, usize, usize)| {
+            (&bytes[start..name_end], Some(&bytes[name_end..end]))
+        };
+        let writes: Vec<_> = ends.iter().map(element).collect();
+        let were_there = writer.write_all(&self.elements, &writes)? as usize;
+        self.changed(ends.len() - were_there, 0);
+        Ok(())
+    }
+
+    /// Adds the value of the element of a new name.
+    fn add_value(&mut self, bytes: &mut Vec<u8>, value: &[u8]) {
+        match self.kind.shape {
+            Shape::Set => {}
+            Shape::Hash if self.is_converted => {
+                bytes.push(NO_PLACE);
+                bytes.extend_from_slice(value);
+            }
+            Shape::Hash => {
+                bytes.push(PLACE);
+                bytes.extend_from_slice(&self.next_place().to_be_bytes());
+                bytes.extend_from_slice(value);
+            }
+            Shape::SortedSet => {
+                let (image, count) = self.score_of_element(value);
+                bytes.extend_from_slice(&image[..count]);
+            }
+        }
+    }
+
+    /// The value of a sorted set's element: as many of these bytes.
+    fn score_of_element(&self, value: &[u8]) -> ([u8; 9], usize) {
+        let score = score_of(value);
+        // A listpack knows no -0.
+        value_of(if self.is_converted { score } else { score + 0.0 })
     }
 
     pub(crate) fn elements(&self) -> &Collection {
@@ -359,20 +416,20 @@ impl LargeMap {
             }
             Shape::Hash => {
                 let mut bytes = Vec::with_capacity(9 + value.len());
-                if self.is_converted {
-                    bytes.push(NO_PLACE);
-                } else {
-                    let old = writer.reads(&self.elements).get(name)?.map(|old| place_in(&old));
-                    bytes.push(PLACE);
-                    bytes.extend_from_slice(&old.unwrap_or_else(|| self.next_place()).to_be_bytes());
+                let old = if self.is_converted { None } else { writer.reads(&self.elements).get(name)? };
+                let old = old.map(|old| place_in(&old));
+                match old {
+                    Some(place) => {
+                        bytes.push(PLACE);
+                        bytes.extend_from_slice(&place.to_be_bytes());
+                        bytes.extend_from_slice(value);
+                    }
+                    None => self.add_value(&mut bytes, value),
                 }
-                bytes.extend_from_slice(value);
                 writer.put(&self.elements, name, &bytes)?
             }
             Shape::SortedSet => {
-                let score = score_of(value);
-                // A listpack knows no -0.
-                let (bytes, count) = value_of(if self.is_converted { score } else { score + 0.0 });
+                let (bytes, count) = self.score_of_element(value);
                 writer.put(&self.elements, name, &bytes[..count])?
             }
         };
@@ -391,6 +448,19 @@ impl LargeMap {
             self.changed(0, 1);
         }
         Ok(is_there)
+    }
+
+    /// Removes entries; how many were there.
+    pub(crate) fn remove_all(&mut self, writer: &mut impl ElementWriter, names: &[&[u8]]) -> Result<usize> {
+        let mut removed = 0;
+        for names in names.chunks(TOGETHER) {
+            let writes: Vec<_> = names.iter().map(|name| (*name, None)).collect();
+            removed += writer.write_all(&self.elements, &writes)? as usize;
+        }
+        if removed > 0 {
+            self.changed(0, removed);
+        }
+        Ok(removed)
     }
 
     /// Some entry's name.

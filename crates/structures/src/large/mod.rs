@@ -58,6 +58,10 @@ pub(crate) trait ElementWriter {
 
     /// Removes an element; whether it was there.
     fn delete(&mut self, elements: &Collection, key: &[u8]) -> duramen::Result<bool>;
+
+    /// Sets these elements, or removes those without a value, in this order; how many were there.
+    fn write_all(&mut self, elements: &Collection, writes: &[(&[u8], Option<&[u8]>)])
+    -> duramen::Result<u64>;
 }
 
 /// Why a large value could not be read or written.
@@ -122,11 +126,12 @@ pub(crate) fn copy(writer: &mut impl ElementWriter, elements: &Collection) -> Re
             ElementOrder::Unordered => writer.reads(elements).each(&mut gather)?,
             _ => writer.reads(elements).ranked(copied, false, &mut gather)?,
         }
-        let mut at = 0;
+        let (mut at, mut writes) = (0, Vec::with_capacity(ends.len()));
         for &(key_end, end) in &ends {
-            writer.put(&made, &bytes[at..key_end], &bytes[key_end..end])?;
+            writes.push((&bytes[at..key_end], Some(&bytes[key_end..end])));
             at = end;
         }
+        writer.write_all(&made, &writes)?;
         copied += ends.len().max(1) as u64;
         if elements.order() == ElementOrder::Unordered {
             break;

@@ -621,23 +621,25 @@ impl LargeStream {
                 &consumer.element(),
             )?;
         }
+        // Those of one kind follow each other in the order, so they are changed together.
+        let (mut pending, mut pending_for) = (Together::new(self), Together::new(self));
         for (id, change) in group.changes() {
             let id = id.to_bytes();
-            let (pending, now) = (key(PENDING, &[&its, &id]), change.now.map(|now| now.consumer));
-            let of = |consumer: u32| key(PENDING_FOR, &[&its, &consumer.to_be_bytes(), &id]);
+            let now = change.now.map(|now| now.consumer);
             match change.now {
-                Some(now) => writer.put(&self.elements, &pending, &now.element())?,
-                None if change.was.is_some() => writer.delete(&self.elements, &pending)?,
-                None => false,
-            };
+                Some(now) => pending.add(writer, PENDING, &[&its, &id], Some(&now.element()))?,
+                None if change.was.is_some() => pending.add(writer, PENDING, &[&its, &id], None)?,
+                None => {}
+            }
             if let Some(was) = change.was.filter(|was| Some(*was) != now) {
-                writer.delete(&self.elements, &of(was))?;
+                pending_for.add(writer, PENDING_FOR, &[&its, &was.to_be_bytes(), &id], None)?;
             }
             if let Some(now) = now.filter(|now| Some(*now) != change.was) {
-                writer.put(&self.elements, &of(now), &[])?;
+                pending_for.add(writer, PENDING_FOR, &[&its, &now.to_be_bytes(), &id], Some(&[]))?;
             }
         }
-        Ok(())
+        pending.end(writer)?;
+        pending_for.end(writer)
     }
 
     /// Removes the group of this name with all its elements; returns whether it existed. The rest of a large group is
@@ -685,6 +687,7 @@ impl LargeStream {
             ids.push(id_in(rest)?);
             Ok(ids.len() < most)
         })?;
+        let (mut writes, mut writes_for) = (Together::new(self), Together::new(self));
         for id in &ids {
             let pending = key(PENDING, &[&its, &id.to_bytes()]);
             let found = writer.reads(&self.elements).get(&pending)?;
@@ -693,10 +696,12 @@ impl LargeStream {
                 .transpose()?
                 .map(|it| it.consumer.to_be_bytes());
             if of == Some(consumer) {
-                writer.delete(&self.elements, &pending)?;
+                writes.add(writer, PENDING, &[&its, &id.to_bytes()], None)?;
             }
-            writer.delete(&self.elements, &key(PENDING_FOR, &[&its, &consumer, &id.to_bytes()]))?;
+            writes_for.add(writer, PENDING_FOR, &[&its, &consumer, &id.to_bytes()], None)?;
         }
+        writes.end(writer)?;
+        writes_for.end(writer)?;
         Ok(ids.len() >= most)
     }
 
@@ -711,9 +716,8 @@ impl LargeStream {
                     keys.push([&prefix, rest].concat());
                     Ok(keys.len() < together)
                 })?;
-                for key in &keys {
-                    writer.delete(&self.elements, key)?;
-                }
+                let writes: Vec<_> = keys.iter().map(|key| (&key[..], None)).collect();
+                writer.write_all(&self.elements, &writes)?;
                 left -= keys.len();
                 if keys.len() < together {
                     break;
@@ -815,6 +819,50 @@ impl LargeStream {
     }
 }
 
+/// Writes of elements of different keys that are no nodes, in one run of bytes until there are enough.
+struct Together<'s> {
+    stream: &'s LargeStream,
+    bytes: Vec<u8>,
+    /// Where each key ends, and the value, if it has one.
+    ends: Vec<(usize, Option<usize>)>,
+}
+
+impl<'s> Together<'s> {
+    fn new(stream: &'s LargeStream) -> Self {
+        Self { stream, bytes: Vec::new(), ends: Vec::new() }
+    }
+
+    fn add(
+        &mut self,
+        writer: &mut impl ElementWriter,
+        kind: u8,
+        parts: &[&[u8]],
+        value: Option<&[u8]>,
+    ) -> Result<()> {
+        add_key(&mut self.bytes, kind, parts);
+        let key_end = self.bytes.len();
+        self.bytes.extend_from_slice(value.unwrap_or_default());
+        self.ends.push((key_end, value.map(|_| self.bytes.len())));
+        if self.ends.len() == TOGETHER { self.write(writer) } else { Ok(()) }
+    }
+
+    fn write(&mut self, writer: &mut impl ElementWriter) -> Result<()> {
+        let (mut at, mut writes) = (0, Vec::with_capacity(self.ends.len()));
+        for &(key_end, end) in &self.ends {
+            writes.push((&self.bytes[at..key_end], end.map(|end| &self.bytes[key_end..end])));
+            at = end.unwrap_or(key_end);
+        }
+        writer.write_all(&self.stream.elements, &writes)?;
+        self.bytes.clear();
+        self.ends.clear();
+        Ok(())
+    }
+
+    fn end(mut self, writer: &mut impl ElementWriter) -> Result<()> {
+        self.write(writer)
+    }
+}
+
 fn is_node(element: &Value<'_>) -> bool {
     element.key().len() == StreamId::BYTES
 }
@@ -823,10 +871,14 @@ fn is_node(element: &Value<'_>) -> bool {
 fn key(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
     // 64: all keys fit, except some with long names, of which there are few.
     let mut key = Vec::with_capacity(64);
-    key.extend_from_slice(&[0; StreamId::BYTES]);
-    key.push(kind);
-    parts.iter().for_each(|part| key.extend_from_slice(part));
+    add_key(&mut key, kind, parts);
     key
+}
+
+fn add_key(bytes: &mut Vec<u8>, kind: u8, parts: &[&[u8]]) {
+    bytes.extend_from_slice(&[0; StreamId::BYTES]);
+    bytes.push(kind);
+    parts.iter().for_each(|part| bytes.extend_from_slice(part));
 }
 
 /// The key of the element with the numbers of this name.

@@ -605,15 +605,18 @@ impl Edit<'_, '_> {
                 self.may_be_empty();
                 Ok(removed)
             }
-            Form::Large(_) => {
-                let mut count = 0;
-                while let Some(some) = Ahead::next_of(&mut names) {
-                    self.prefetch(&some);
-                    for name in some.iter() {
-                        count += usize::from(self.remove(name)?);
-                    }
-                }
-                Ok(count)
+            // It may need no transaction.
+            Form::Large(_) if names.len() == 1 || self.is_run => {
+                names.try_fold(0, |removed, name| Ok(removed + usize::from(self.remove(name)?)))
+            }
+            Form::Large(large_map) => {
+                let source = &mut self.collection.source;
+                // Others are no names of elements.
+                let names: Vec<&[u8]> = names.filter(|name| name.len() <= ELEMENT_KEY_BYTES_MAX).collect();
+                let removed = large_map.remove_all(&mut **source, &names);
+                let removed = self.report(removed)?;
+                self.may_be_empty();
+                Ok(removed)
             }
         }
     }

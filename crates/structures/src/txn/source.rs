@@ -81,6 +81,26 @@ impl ElementWriter for Txn<'_> {
     fn delete(&mut self, elements: &Collection, key: &[u8]) -> duramen::Result<bool> {
         self.write_element(elements, key, None)
     }
+
+    fn write_all(
+        &mut self,
+        elements: &Collection,
+        writes: &[(&[u8], Option<&[u8]>)],
+    ) -> duramen::Result<u64> {
+        if writes.is_empty() {
+            return Ok(0);
+        }
+        self.lock();
+        let Worker { writer, scratch, .. } = &mut *self.worker;
+        scratch.is_alone = false;
+        let meta = Meta { room: scratch.room, ..Meta::default() };
+        if !writer.has_transaction() {
+            writer.begin_transaction()?;
+        }
+        let were_there = writer.in_transaction_of(elements).replace_all(writes, meta)?;
+        scratch.unsaved |= were_there > 0 || writes.iter().any(|(_, value)| value.is_some());
+        Ok(were_there)
+    }
 }
 
 impl Txn<'_> {

@@ -82,6 +82,38 @@ impl Tree {
         Some(old)
     }
 
+    /// Removes entries that are next to each other in one leaf, given in order; `compare` is for the first of them.
+    /// Returns how many it removed, from the first on: 0 if that one is not where it should be.
+    pub(crate) fn remove_run(
+        &mut self,
+        entries: &[(u64, Slot)],
+        compare: impl FnMut(Slot) -> Ordering,
+    ) -> usize {
+        let Some(&(order, first)) = entries.first() else { return 0 };
+        let (path, is_there) = self.path(order, compare);
+        let (leaf, count) = (self.leaf(path.steps[0].0), path.count as usize);
+        if !is_there || leaf.slot(path.at()).location() != first.location() {
+            return 0;
+        }
+        let mut gone = entries.iter().peekable();
+        let is_gone = |at: usize| {
+            let is_next = |&&(order, slot): &&(u64, Slot)| {
+                order == leaf.order(at) && slot.location() == leaf.slot(at).location()
+            };
+            gone.next_if(is_next).is_some()
+        };
+        let removed = leaf.remove_each(path.at(), count, is_gone);
+        self.count(&path, -(removed as i64));
+        let freed = if removed == count {
+            self.remove_node(&path, 0)
+        } else {
+            self.update_first(&path, 0);
+            0
+        };
+        self.shrink(&path, freed);
+        removed
+    }
+
     /// Adds `more` to the counts on the path.
     fn count(&mut self, path: &Path, more: i64) {
         self.len = self.len.wrapping_add_signed(more);
@@ -338,7 +370,8 @@ impl Tree {
             0 => (self.len as usize, Class::SMALLEST),
             height => (self.inner(self.root, height).children(), INNER_MIN),
         };
-        if let Some(smaller) = self.class.smaller().filter(|&class| class >= least)
+        // More than once only after a removal of several entries.
+        while let Some(smaller) = self.class.smaller().filter(|&class| class >= least)
             && self.len > 0
             && size <= self.room(self.height) / 4
         {

@@ -62,6 +62,26 @@ impl<'a> Leaf<'a> {
         close(orders, at, count);
         close(slots, at, count);
     }
+
+    /// Removes entries from `at` on: those of which `is_gone` says so. It is called once for each, in order, before the
+    /// entry is moved. Returns how many are gone.
+    pub(super) fn remove_each(
+        self,
+        at: usize,
+        count: usize,
+        mut is_gone: impl FnMut(usize) -> bool,
+    ) -> usize {
+        let mut to = at;
+        for from in at..count {
+            if !is_gone(from) {
+                if to != from {
+                    self.set(to, self.entry(from));
+                }
+                to += 1;
+            }
+        }
+        count - to
+    }
 }
 
 /// A parent's data on a child: the first entry below it, and its page and count in one word.
