@@ -19,11 +19,10 @@
 //! # Ok::<(), duramen::Error>(())
 //! ```
 //!
-//! [`Store::open`], or [`Options::open`] with other options, returns a [`Store`]: the handle to an open store, on a file,
-//! in `/dev/shm`, or on a DAX device.
-//! `Store` is [`StoreOn`] on the media of this machine, so its methods are listed there. [`Writer`], [`Table`],
-//! [`Collection`] and [`Transaction`] are related to [`WriterOn`], [`TableOn`], [`CollectionOn`] and [`TransactionOn`]
-//! in the same way. [`Durability`] states when a write survives a power failure.
+//! [`Store::open`], or [`Options::open`] with other options, returns a [`Store`]: the handle to an open store, on a
+//! file, in `/dev/shm`, or on a DAX device. `Store` is [`StoreOn`] on the media of this machine, so its methods are
+//! listed there. [`Writer`], [`Table`], [`Collection`] and [`Transaction`] are related to [`WriterOn`], [`TableOn`],
+//! [`CollectionOn`] and [`TransactionOn`] in the same way. [`Durability`] states when a write survives a power failure.
 //!
 //! | want | use |
 //! |---|---|
@@ -84,8 +83,8 @@
 //!   value and writes a new version of all of it; [`Update`] states which it was. An updatable value has no checksum
 //!   after its first update, and is read by copy.
 //! - **[`Store::get_into`] is the fastest read of small values.** It copies into a vector that the caller keeps, and
-//!   pins nothing. [`Store::get`] copies nothing, and is faster from some KiB on. [`Store::get_many`] overlaps the cache
-//!   misses of many keys.
+//!   pins nothing. [`Store::get`] copies nothing, and is faster from some KiB on. [`Store::get_many`] overlaps the
+//!   cache misses of many keys.
 //!
 //! ```
 //! # let dir = tempfile::tempdir().unwrap();

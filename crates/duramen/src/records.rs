@@ -1,4 +1,4 @@
-//! Reading: from a key to the value that may be shown.
+//! The records of a store, and the tables whose indexes point to them: what reads, writes and maintenance share.
 
 use crate::evict::access::Access;
 use crate::table::forgotten::Forgotten;

@@ -22,8 +22,8 @@
 //! Invariants:
 //! 1. A slot points to a record that is durable, or is marked pending, or whose epoch is not committed.
 //! 2. Every superseded record is counted by its key's slot until its block is retired (`index::stale`).
-//! 3. While a group is open, its reader epoch lasts ([`Epochs::groups`](duramen_log::durability::Epochs::groups)). So a block with
-//!    records that the group superseded is not freed before the group is durable.
+//! 3. While a group is open, its reader epoch lasts ([`Epochs::groups`](duramen_log::durability::Epochs::groups)). So a
+//!    block with records that the group superseded is not freed before the group is durable.
 
 use crate::locks::state::Locks;
 

@@ -82,8 +82,8 @@ pub const MEDIUM_BYTES_MAX: u64 = 8 << LOCATION_BITS;
 pub struct Slot(u64);
 
 impl Slot {
-    /// A slot for the record at `at`, which recovery has read, or which is reachable ([`duramen_log::reachable`]). `at` is
-    /// 8-byte aligned and below [`MEDIUM_BYTES_MAX`].
+    /// A slot for the record at `at`, which recovery has read, or which is reachable ([`duramen_log::reachable`]). `at`
+    /// is 8-byte aligned and below [`MEDIUM_BYTES_MAX`].
     #[inline]
     pub fn new(at: Offset) -> Self {
         debug_assert!(at.0.is_multiple_of(8) && at.0 < MEDIUM_BYTES_MAX);

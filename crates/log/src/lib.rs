@@ -1,8 +1,8 @@
 //! Bytes, blocks and epochs: the log of records of a [Duramen](https://docs.rs/duramen) store. The log knows nothing of
 //! keys. A crate of the engine, without promises of its own; programs use `duramen`.
 //!
-//! [`mod@format`] is the layout of everything on the medium, and [`durability`] decides when it is durable. [`sync`] has
-//! all primitives of threads, and the reclamation of memory.
+//! [`mod@format`] is the layout of everything on the medium, and [`durability`] decides when it is durable. [`sync`]
+//! has all primitives of threads, and the reclamation of memory.
 //!
 //! [`blocks`] holds the state of each block in DRAM. [`space`] hands out extents and takes them back, and [`supply`]
 //! opens blocks. [`appender`] writes records into an [open block](open_block) of its own, or one that writers share;

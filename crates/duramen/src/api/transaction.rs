@@ -396,9 +396,9 @@ impl<M: Medium> TransactionKeys<'_, M> {
         self.write(key, value, true)
     }
 
-    /// Sets each of these keys to its value, or deletes it for `None`, in this order and with this metadata, which names
-    /// no collection. Returns how many had a live value. Of elements of a collection many at once cost less than one by
-    /// one.
+    /// Sets each of these keys to its value, or deletes it for `None`, in this order and with this metadata, which
+    /// names no collection. Returns how many had a live value. Of elements of a collection many at once cost less than
+    /// one by one.
     ///
     /// # Errors
     /// As [`TransactionKeys::put`]; then some of them may be written.

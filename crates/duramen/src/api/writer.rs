@@ -16,8 +16,8 @@ use std::marker::PhantomData;
 /// A writer, made by [`StoreOn::writer`]: a [`WriterOn`] on the media of this machine.
 pub type Writer = WriterOn<Mapped>;
 
-/// Makes a type neither `Send` nor `Sync`; the compiler's error shows this name. A thread's reads must see the writes of
-/// its own writer, so a writer never changes threads: make one in each thread.
+/// Makes a type neither `Send` nor `Sync`; the compiler's error shows this name. A thread's reads must see the writes
+/// of its own writer, so a writer never changes threads: make one in each thread.
 struct StaysInTheThreadThatMadeIt(PhantomData<*const ()>);
 
 /// Appends to its own blocks; one for each thread (Viper's client). `&mut self` to write, `&self` to read. Other

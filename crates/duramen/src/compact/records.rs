@@ -10,9 +10,9 @@
 //!    records of a key; recovery takes either.
 //! 2. the slots point to the copies. (DRAM.)
 //! 3. the block is *retired*: none of its records counts as a stale record of its key any more. (DRAM.)
-//! 4. when no reader and no open group can need the old block ([`crate::compact::release`]), and every epoch that superseded one
-//!    of its records is committed: its header says "free". A crash before: the old block is found again, with dead
-//!    records.
+//! 4. when no reader and no open group can need the old block ([`crate::compact::release`]), and every epoch that
+//!    superseded one of its records is committed: its header says "free". A crash before: the old block is found again,
+//!    with dead records.
 //!
 //! A tombstone may be dropped when its key's count of stale records is 0. Then all older records of the key that are
 //! left on the medium lie in blocks that were retired before the tombstone's own block is. Those are durably free
@@ -22,9 +22,9 @@
 //! Invariants:
 //! 1. One thread compacts at a time; it takes only sealed blocks.
 //! 2. Blocks are freed in the order in which they were retired, each with its own publish. The exception is blocks that
-//!    stay because a caller keeps a value in them ([`crate::compact::release`]). A block from which tombstones were dropped is
-//!    freed only when each block retired before it is durably free, or the records of that block count again as stale
-//!    ones of their keys and did so when this block was retired.
+//!    stay because a caller keeps a value in them ([`crate::compact::release`]). A block from which tombstones were
+//!    dropped is freed only when each block retired before it is durably free, or the records of that block count again
+//!    as stale ones of their keys and did so when this block was retired.
 //! 3. A cell is moved under its key's lock, with the next version: the old cell could still change. Other copies keep
 //!    their version and equal their originals: recovery may take either.
 //! 4. Reads do not wait for the epoch in which a copy was made (`Records::epoch_of`), since its content was committed

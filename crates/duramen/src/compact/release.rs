@@ -12,8 +12,8 @@
 //! for as long as they live, which may be for ever. Other blocks are freed meanwhile, independently.
 //!
 //! Blocks are freed in the order in which they were retired, because of tombstones. A tombstone may be dropped when all
-//! older records of its key lie in blocks that were retired before (see [`crate::compact::records`]). Three rules keep this true
-//! where one block stays:
+//! older records of its key lie in blocks that were retired before (see [`crate::compact::records`]). Three rules keep
+//! this true where one block stays:
 //!
 //! * *A block that stays is counted again.* Each of its records is a stale record of its key once more, as before the
 //!   block was retired. That includes records that were moved out of it, since they are older than any record that came

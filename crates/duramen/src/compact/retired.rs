@@ -14,7 +14,8 @@ pub(crate) struct Retired {
     pub number: u64,
     /// Tombstones were dropped from it.
     pub dropped: bool,
-    /// It is free on the medium already, since its newest records were of keys that were evicted: see [`crate::evict::victims`].
+    /// It is free on the medium already, since its newest records were of keys that were evicted: see
+    /// [`crate::evict::victims`].
     pub is_free: bool,
     /// Bytes of all its dead records, and of room that was counted as dead.
     pub bytes: u64,

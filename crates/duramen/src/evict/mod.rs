@@ -1,4 +1,5 @@
-//! Eviction: keys that a full store gives up.
+//! Eviction. [`access`] counts reads, [`queues`] has the blocks to look at next, [`victims`] chooses keys and removes
+//! them (it has the invariants), and [`ghosts`] remembers hashes of evicted keys.
 
 pub(crate) mod access;
 pub(crate) mod ghosts;

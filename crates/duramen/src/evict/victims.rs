@@ -1,6 +1,6 @@
 //! Eviction: removes keys from a store that has reached its limit, so that it need not refuse writes.
-//! docs/internals/decisions/028 says how a durable eviction is marked, and why no crash brings back an older record. This file
-//! selects and removes.
+//! docs/internals/decisions/028 says how a durable eviction is marked, and why no crash brings back an older record.
+//! This file selects and removes.
 //!
 //! ```text
 //! sealed ──(next in its queue)──▶ some records moved, others evicted ──retire──▶ as any block that was moved out of

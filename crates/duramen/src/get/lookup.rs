@@ -1,5 +1,5 @@
-//! Looking up one key: without a lock, and without waiting for growth or compaction. [`crate::get::visibility`] decides what
-//! may be shown.
+//! Looking up one key: without a lock, and without waiting for growth or compaction. [`crate::get::visibility`] decides
+//! what may be shown.
 
 use crate::Result;
 use crate::cell::read::CellCopy;

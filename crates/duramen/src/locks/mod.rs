@@ -3,8 +3,8 @@
 //!
 //! 1. *Room*: the writer's block has some, as for a put. No lock is held.
 //! 2. *Lock*: the stripes of the keys, in the order of their numbers
-//!    ([`Stripes::hold`](duramen_index::stripes::Stripes::hold)), or the barrier ([`duramen_log::sync::barrier`]). Keys of any
-//!    tables; those of one name share a stripe.
+//!    ([`Stripes::hold`](duramen_index::stripes::Stripes::hold)), or the barrier ([`duramen_log::sync::barrier`]). Keys
+//!    of any tables; those of one name share a stripe.
 //! 3. *Run*: the writer reads and writes these keys as if it were alone. Each write is a put, an update in place or a
 //!    batch, as without locks.
 //! 4. *Unlock*. The writes are pending until the group is flushed, as all writes in a group, so nobody shows them

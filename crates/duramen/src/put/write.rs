@@ -1,4 +1,4 @@
-//! Puts and deletes of one key: the steps that the head of [`super`] numbers.
+//! Puts and deletes of one key: the steps that the head of [`crate::writer`] numbers.
 
 use crate::Result;
 use crate::get::stamp::Stamp;

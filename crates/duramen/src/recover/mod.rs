@@ -3,9 +3,10 @@
 //! 1. walk the block headers ([`heads`]): which extents are free, which are data; after a clean close an index
 //!    checkpoint, if there is one, lists them instead;
 //! 2. decide which epochs count (`Cut`);
-//! 3. fill the index from the checkpoint, as far as its blocks are unchanged ([`crate::checkpoint`]). Read every other data
-//!    block, in parallel ([`scan`]): verify each record, and enter it in the index if it is the newest of its key so
-//!    far. Then it is known which tables are named ([`crate::table::recover`]), and how much is free, used and live ([`tally`]);
+//! 3. fill the index from the checkpoint, as far as its blocks are unchanged ([`crate::checkpoint`]). Read every other
+//!    data block, in parallel ([`scan`]): verify each record, and enter it in the index if it is the newest of its key
+//!    so far. Then it is known which tables are named ([`crate::table::recover`]), and how much is free, used and live
+//!    ([`tally`]);
 //! 4. adopt: seal open blocks where their records end, free blocks that hold nothing, all durable before the superblock
 //!    begins a new incarnation;
 //! 5. record in the headers which transactions of several blocks count, durable before any compaction.

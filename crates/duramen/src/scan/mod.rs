@@ -1,4 +1,5 @@
-//! Scans: keys in the order of the index, ranges and prefixes, random keys.
+//! Scans: all entries by a cursor and random keys ([`cursor`]), keys in order ([`range`]), and the keys of a nearly
+//! empty store ([`sparse_keys`]).
 
 pub(crate) mod cursor;
 pub(crate) mod range;

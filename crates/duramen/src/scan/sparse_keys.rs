@@ -3,8 +3,8 @@
 //! times.
 //!
 //! A walk that has found all keys leaves them here for the picks that follow. Every inserted key is counted after its
-//! slot is set ([`Epochs::came`](duramen_log::durability::Epochs::came)), and a list carries the count from before its walk.
-//! So:
+//! slot is set ([`Epochs::came`](duramen_log::durability::Epochs::came)), and a list carries the count from before its
+//! walk. So:
 //!
 //! Invariant: while the count is the same, all present keys, of writes that have returned, are in the list. Some of the
 //! listed keys may be gone: the caller checks the picked key.

@@ -1,4 +1,6 @@
-//! Tables and collections: their names, their indexes, how they are dropped and recovered.
+//! Tables and collections. [`tables`] has them and their owners, [`names`] the references of roots to collections, and
+//! [`forgotten`] counts keys whose tombstones were dropped. A dead table is [`retired`], and [`reclaim`] takes it apart
+//! in the background. [`recover`] determines after a crash which have names.
 
 pub(crate) mod forgotten;
 pub(crate) mod names;

@@ -1,4 +1,7 @@
-//! Transactions: begin, write, commit, abort, finalize, and what recovery makes of them.
+//! Transactions. [`write`] begins, writes, commits, aborts and finalizes, and has the order and the invariants;
+//! [`state`] is what a writer keeps meanwhile. [`batch`] has writes that are known in advance, with conditions, and
+//! [`apply`] makes them. [`recover`] determines after a crash which transactions count, and [`outcome`] is what it
+//! found in a block.
 
 pub(crate) mod apply;
 pub(crate) mod batch;

@@ -37,8 +37,8 @@ pub(crate) struct Running {
     pub(crate) root_at: Offset,
     /// Keys of tables that were absent when it deleted them, unless they were locked.
     pub(crate) absent_reads: Vec<AbsentRead>,
-    /// The block, as a range of the medium, that it pinned last for a record that it replaces, if any. That pin lasts as
-    /// long as the transaction.
+    /// The block, as a range of the medium, that it pinned last for a record that it replaces, if any. That pin lasts
+    /// as long as the transaction.
     pub(crate) pinned: Range<u64>,
     /// The group was begun for it.
     pub(crate) own_group: bool,

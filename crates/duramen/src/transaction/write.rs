@@ -17,8 +17,8 @@
 //! 6. For a transaction of several blocks, the headers record permanently that it counts (`log::finalizing`).
 //!
 //! Many writes of one collection's elements take 1 in [stretches](stretch), and 5 takes all elements so. Each record is
-//! appended and pinned as by itself; only the slots of a stretch change together, after its last record. Until then they
-//! point to what was there before, and the stripes of the elements are held.
+//! appended and pinned as by itself; only the slots of a stretch change together, after its last record. Until then
+//! they point to what was there before, and the stripes of the elements are held.
 //!
 //! A transaction runs within a group: one of its own unless the writer has one open. A writer that continues in another
 //! block drains the one before.
@@ -31,9 +31,9 @@
 //!    key. A writer of the same key waits for the end of that transaction, without a lock and in no epoch
 //!    ([`Wrote::Running`]); or it aborts its own transaction, if others may wait for that.
 //! 2. A record that a transaction record replaced stays where it is until 5: its block is pinned
-//!    ([`Block::pin`](duramen_log::blocks::Block::pin)), and it is live until then. There is a pin for each such record.
-//!    The compactor must see only the first of those in one block; while that lasts it cannot begin. Blocks with
-//!    transaction records are pinned too, until 5 or 6.
+//!    ([`Block::pin`](duramen_log::blocks::Block::pin)), and it is live until then. There is a pin for each such
+//!    record. The compactor must see only the first of those in one block; while that lasts it cannot begin. Blocks
+//!    with transaction records are pinned too, until 5 or 6.
 //! 3. If a transaction leaves a block for another one, its transaction records are the last records of that block. At
 //!    most one transaction continues in a block from another block. So each of the two outcomes in a block's header
 //!    ([`TransactionOutcomes`](duramen_log::format::block::TransactionOutcomes)) refers to one transaction.

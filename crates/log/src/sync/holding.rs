@@ -26,8 +26,8 @@ pub enum What {
 }
 
 impl What {
-    /// Whether stripes are held: then writes by other means are refused, since they may wait for another stripe, for space,
-    /// or at the barrier.
+    /// Whether stripes are held: then writes by other means are refused, since they may wait for another stripe, for
+    /// space, or at the barrier.
     pub fn has_stripes(self) -> bool {
         matches!(self, Self::Keys | Self::Change)
     }

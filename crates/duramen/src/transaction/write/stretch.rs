@@ -7,7 +7,8 @@
 //! 2. *Pin*, and look up the collection.
 //! 3. *Lock* the stripes of all its elements, in the order of their numbers, then enter the epoch. No element is in a
 //!    stretch twice.
-//! 4. *Look up* all elements, under one lock of the index. Their stripes stay held, so no slot gets another target before
+//! 4. *Look up* all elements, under one lock of the index. Their stripes stay held, so no slot gets another target
+//!    before
 //!    6. Damage, and slots that may be of either of two elements, end the stretch: such a write is made alone.
 //! 5. *Append* each record, after pinning the block of the one that it replaces. So does a write that must wait for
 //!    another transaction, or for the compactor.
