@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 /// The settings of checkpoints, and the last one.
 pub(crate) struct Checkpoints {
-    pub(crate) current: Mutex<Current, { rank::IMAGE }>,
+    pub(crate) current: Mutex<Current, { rank::CHECKPOINTS }>,
     pub(crate) residence: Residence,
     /// Bytes written between two checkpoints; 0: by the size of the store.
     pub(crate) checkpoint_bytes: u64,
@@ -47,7 +47,7 @@ impl Checkpoints {
     }
 
     /// No checkpoint begins or is dropped until the result is dropped.
-    pub(crate) fn pause(&self) -> MutexGuard<'_, impl Sized, { rank::IMAGE }> {
+    pub(crate) fn pause(&self) -> MutexGuard<'_, impl Sized, { rank::CHECKPOINTS }> {
         lock(&self.current)
     }
 }

@@ -11,7 +11,7 @@
 /// The catalog is changed.
 pub const CATALOG: u8 = 10;
 /// An index checkpoint is written, or dropped.
-pub const IMAGE: u8 = 20;
+pub const CHECKPOINTS: u8 = 20;
 /// Blocks are moved, retired and freed.
 pub const COMPACTOR: u8 = 30;
 /// No command runs alone.
