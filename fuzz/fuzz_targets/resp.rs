@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use duramen_server::resp::{Limits, Request, Requests};
+use duramen_resp::{Limits, Request, Requests};
 use libfuzzer_sys::fuzz_target;
 
 type Commands = Vec<Vec<Vec<u8>>>;
@@ -17,7 +17,7 @@ fn commands(input: &[u8], piece_bytes: usize, limits: &Limits) -> (Commands, Opt
         match requests.next(arrived, limits) {
             Ok(Request::Command { bytes }) => {
                 assert!(bytes <= arrived.len(), "a command ends within the input");
-                let arguments = requests.args(arrived).iter().map(<[u8]>::to_vec).collect::<Vec<_>>();
+                let arguments = requests.arguments(arrived).map(<[u8]>::to_vec).collect::<Vec<_>>();
                 assert!(!arguments.is_empty(), "a command has a name");
                 commands.push(arguments);
                 start += bytes;

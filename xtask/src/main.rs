@@ -57,7 +57,6 @@ mod server;
 mod side_by_side;
 mod tidy;
 mod torture;
-mod wire;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

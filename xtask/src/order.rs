@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use crate::failure::{Attempt, Failure, Result};
 use crate::server::{Server, duramen_program};
-use crate::wire::{Connection, Reply, encode_command};
+use duramen_resp::{Connection, Reply, encode_command};
 
 /// Options of a run.
 pub struct Settings {

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::failure::{Attempt, Failure, Result};
-use crate::wire::Connection;
+use duramen_resp::Connection;
 
 /// A running server; it is killed on drop.
 pub struct Server {

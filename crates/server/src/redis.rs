@@ -2,7 +2,7 @@
 //! [`command`](crate::command).
 
 use crate::clients::Client;
-use crate::command::{CommandError, Dispatcher};
+use crate::command::{Args, CommandError, Dispatcher};
 use crate::config::Config;
 use crate::messages::{Content, Kind, Message, Subscribed};
 use crate::net::{self, Output, Refusal};
@@ -122,11 +122,11 @@ impl Redis {
         match requests.next(input, &limits) {
             Ok(Request::Command { bytes }) => {
                 let (mut bytes, mut merged) = (bytes, 1);
-                if bytes < input.len() && self.dispatcher.merges(session, requests.args(input)) {
+                if bytes < input.len() && self.dispatcher.merges(session, Args::of(requests, input)) {
                     (merged, bytes) =
                         self.dispatcher.merge(session, requests, input, &limits).unwrap_or((1, bytes));
                 }
-                let args = requests.args(input);
+                let args = Args::of(requests, input);
                 let is_done = match session.client.no_touch.load(Ordering::Relaxed) && !args.is(0, "touch") {
                     false => self.dispatcher.execute(session, args, merged, output),
                     true => duramen::uncounted(|| self.dispatcher.execute(session, args, merged, output)),

@@ -8,7 +8,7 @@ use super::cases::Case;
 use super::template::{Line, Sender};
 use crate::failure::{Attempt, Failure, Result};
 use crate::server::Server;
-use crate::wire::{Connection, Ended, encode_command};
+use duramen_resp::{Connection, Ended, encode_command};
 
 /// The servers that are compared.
 pub struct Pair {

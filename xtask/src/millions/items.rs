@@ -8,7 +8,7 @@
 
 use crate::failure::{Attempt, Failure, Result};
 use crate::server::{Server, find_program, free_port, release_program};
-use crate::wire::Connection;
+use duramen_resp::Connection;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 

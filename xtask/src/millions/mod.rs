@@ -13,7 +13,7 @@ mod items;
 use crate::failure::{Attempt, Failure, Result};
 use crate::random::step;
 use crate::server::{Server, find_program, release_program};
-use crate::wire::{Connection, encode_command};
+use duramen_resp::{Connection, encode_command};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;

@@ -12,7 +12,7 @@ use crate::failure::{Attempt, Failure, Result};
 use crate::random::Random;
 use crate::torture::history::{self, Promise, Violation};
 use crate::torture::witness::{PATIENCE, Witness};
-use crate::wire::{Connection, Reply};
+use duramen_resp::{Connection, Reply};
 
 /// Longest time for a machine to boot. Translated instructions are slow on a busy host.
 pub const BOOT_PATIENCE: Duration = Duration::from_secs(120);

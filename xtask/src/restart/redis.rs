@@ -6,7 +6,7 @@ use super::{After, COMPARED, GROUP, Medium, PATIENCE, WRITTEN, answers, demand};
 use crate::failure::{Failure, Result};
 use crate::random::Random;
 use crate::server::{Server, free_port};
-use crate::wire::{Reply, encode_command};
+use duramen_resp::{Reply, encode_command};
 use std::path::Path;
 use std::time::{Duration, Instant};
 

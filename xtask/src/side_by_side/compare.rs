@@ -1,7 +1,7 @@
 //! Decides whether two replies are the same, to the extent that the transcript requires.
 
 use super::transcript::Treatment;
-use crate::wire::Reply;
+use duramen_resp::Reply;
 
 /// Whether the two servers gave the same reply.
 pub fn same(treatment: &Treatment, reference: &Reply, subject: &Reply) -> bool {
@@ -108,11 +108,11 @@ fn present(reply: &Reply, names: &[String]) -> Vec<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{Parsed, parse};
+    use duramen_resp::reply::parse;
 
     fn reply(bytes: &str) -> Reply {
         match parse(bytes.as_bytes()) {
-            Parsed::Reply(reply, used) if used == bytes.len() => reply,
+            Ok(Some((reply, used))) if used == bytes.len() => reply,
             other => panic!("{bytes}: {other:?}"),
         }
     }

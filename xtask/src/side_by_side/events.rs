@@ -3,7 +3,7 @@
 use super::PATIENCE;
 use crate::failure::{Failure, Result};
 use crate::server::Server;
-use crate::wire::{Connection, Reply};
+use duramen_resp::{Connection, Reply};
 
 /// Marks the end of a step's notifications.
 const END: &[u8] = b"__keyend__";

@@ -31,7 +31,7 @@ use super::{PATIENCE, ask_raw, shortened};
 use crate::failure::{Attempt, Failure, Result};
 use crate::random::{Random, fresh_seed};
 use crate::server::{Server, duramen_program, find_program, free_port};
-use crate::wire::{Connection, Ended};
+use duramen_resp::{Connection, Ended};
 
 const TRANSCRIPTS: &str = "testdata/memcached";
 const INTENDED: &str = "testdata/memcached/intended.txt";

@@ -22,7 +22,7 @@ use std::time::Duration;
 use crate::failure::{Attempt, Failure, Result};
 use crate::random::fresh_seed;
 use crate::server::{Server, duramen_program, find_program};
-use crate::wire::{Connection, Ended, Reply, encode_command};
+use duramen_resp::{Connection, Ended, Reply, encode_command};
 use events::Events;
 use intended::Intended;
 use transcript::{Action, Step, Treatment};

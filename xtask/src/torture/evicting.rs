@@ -17,7 +17,7 @@ use super::{Settings, StoreDirectory, Tally};
 use crate::failure::{Attempt, Failure, Result};
 use crate::random::Random;
 use crate::server::{Readiness, Server, free_port};
-use crate::wire::{Connection, Ended};
+use duramen_resp::{Connection, Ended};
 
 /// The server's memory limit: all writers together reach it within a second, even if each turn waits for a device.
 const LIMIT: &str = "8mb";
@@ -58,7 +58,7 @@ impl Writer {
                         vec![b"SET".to_vec(), key.into_bytes(), value, b"EX".to_vec(), seconds.into_bytes()]
                     }
                 };
-                crate::wire::encode_command(&mut commands, &command);
+                duramen_resp::encode_command(&mut commands, &command);
             }
             if connection.send(&commands).is_err() {
                 return;
@@ -84,7 +84,7 @@ impl Writer {
         for first in (0..KEYS).step_by(100) {
             let mut commands = Vec::new();
             for at in first..first + 100 {
-                crate::wire::encode_command(&mut commands, &["GET".to_owned(), self.key(at)]);
+                duramen_resp::encode_command(&mut commands, &["GET".to_owned(), self.key(at)]);
             }
             connection.send(&commands).attempt(|| "send to the server".to_owned())?;
             for at in first..first + 100 {

@@ -12,7 +12,7 @@ use super::own_bytes::OwnBytes;
 use super::witness::PATIENCE;
 use crate::failure::{Attempt, Failure, Result};
 use crate::random::Random;
-use crate::wire::{Connection, Ended};
+use duramen_resp::{Connection, Ended};
 
 /// Counters of one client, and their changes in a batch of changes of items.
 const COUNTERS: u64 = 50;

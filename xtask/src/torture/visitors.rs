@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::history::{Fault, Violation};
 use super::witness::PATIENCE;
 use crate::random::Random;
-use crate::wire::Connection;
+use duramen_resp::Connection;
 
 /// The server's directives for these clients: a limit of the output buffer below the total of their replies, which must
 /// not disconnect them.

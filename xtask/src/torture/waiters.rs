@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::history::{Fault, Violation};
 use super::witness::PATIENCE;
-use crate::wire::{Connection, Reply};
+use duramen_resp::{Connection, Reply};
 
 const WAITERS: usize = 3;
 // Not the writers' database, because the writers know all keys in that.

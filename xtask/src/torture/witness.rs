@@ -13,7 +13,7 @@ use super::own_bytes::OwnBytes;
 use super::workload::{self, Act, Door, Operation, SHARED_COUNTERS, shared_key};
 use crate::failure::{Attempt, Failure, Result};
 use crate::random::Random;
-use crate::wire::{Connection, Reply, encode_command};
+use duramen_resp::{Connection, Reply, encode_command};
 
 /// Longest wait for a reply, or for the store to open.
 pub const PATIENCE: Duration = Duration::from_secs(30);

@@ -9,7 +9,7 @@ use crate::server::address::Stream;
 use crate::server::keys::{Keys, Values};
 use crate::server::plan::{Command, Length, Plan};
 use crate::server::protocol::{Sent, cas_number};
-use crate::server::resp::Verdict;
+use crate::server::verdict::Verdict;
 use crate::server::{Failure, Protocol, Result};
 use hdrhistogram::Histogram;
 use mio::{Events, Poll, Token};

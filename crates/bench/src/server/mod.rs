@@ -20,9 +20,9 @@ mod failure;
 mod keys;
 mod plan;
 mod protocol;
-mod resp;
 pub mod servers;
 mod typed;
+mod verdict;
 mod versus;
 
 pub use address::Address;

@@ -4,8 +4,9 @@
 //! byte.
 
 use crate::server::keys::{KEY_BYTES, Values, key as key_bytes};
-use crate::server::resp::{Verdict, bulk_string, decimal, exact};
 use crate::server::typed::Typed;
+use crate::server::verdict::{Verdict, exact};
+use duramen_resp::command::{bulk_string, decimal};
 use std::fmt;
 use std::str::FromStr;
 

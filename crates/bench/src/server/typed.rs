@@ -6,7 +6,9 @@
 //! byte.
 
 use crate::server::keys::{Values, key};
-use crate::server::resp::{Verdict, command, digits, exact};
+use crate::server::verdict::{Verdict, exact};
+use duramen_resp::encode_command;
+use duramen_resp::number::digits;
 
 /// One command on one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,7 +182,7 @@ impl Typed {
         let score = digits(self.element, &mut score);
         let value = || values.of(self.element);
         let (mut low, mut high) = ([0; 20], [0; 20]);
-        let mut send = |parts: &[&[u8]]| command(parts, to);
+        let mut send = |parts: &[&[u8]]| encode_command(to, parts);
         match self.action {
             Action::Unlink => send(&[b"UNLINK", name]),
             Lpush => send(&[b"LPUSH", name, value()]),

@@ -2,15 +2,9 @@
 
 use super::CommandError;
 use super::errors;
-
-/// Where one argument lies in its buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// First byte.
-    pub start: usize,
-    /// Byte after the last.
-    pub end: usize,
-}
+use duramen_resp::Requests;
+pub use duramen_resp::Span;
+pub use duramen_resp::number::integer;
 
 /// The arguments of one command; the first is its name. `args[i]` is the i-th as bytes.
 #[derive(Clone, Copy)]
@@ -23,6 +17,13 @@ impl<'a> Args<'a> {
     /// Arguments that lie in `buffer` at `spans`, which the request parser has checked.
     pub const fn new(buffer: &'a [u8], spans: &'a [Span]) -> Self {
         Self { buffer, spans }
+    }
+
+    /// Those of the command that `requests` found at the beginning of `input`.
+    #[inline]
+    pub fn of(requests: &'a Requests, input: &'a [u8]) -> Self {
+        let (buffer, spans) = requests.spans(input);
+        Self::new(buffer, spans)
     }
 
     /// Bytes of the buffer: the request, and those after it that were read with it.
@@ -159,56 +160,9 @@ impl OwnedArgs {
     }
 }
 
-/// `text` as Redis reads a signed 64-bit integer (`string2ll`): an optional minus, no plus, no spaces, no
-/// leading zeros.
-pub fn integer(text: &[u8]) -> Option<i64> {
-    let (negative, digits) = match text {
-        [b'-', digits @ ..] => (true, digits),
-        digits => (false, digits),
-    };
-    match digits {
-        [b'0'] if !negative => return Some(0),
-        // 19 digits hold every i64; one more could only overflow.
-        [b'1'..=b'9', ..] if digits.len() <= 19 => {}
-        _ => return None,
-    }
-    let mut magnitude = 0u64;
-    for digit in digits {
-        if !digit.is_ascii_digit() {
-            return None;
-        }
-        // 19 nines are below 2^64, so this cannot overflow.
-        magnitude = magnitude * 10 + u64::from(digit - b'0');
-    }
-    if negative { 0i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn integers_are_read_as_redis_reads_them() {
-        for (text, wanted) in [
-            ("0", Some(0)),
-            ("-1", Some(-1)),
-            ("9223372036854775807", Some(i64::MAX)),
-            ("-9223372036854775808", Some(i64::MIN)),
-            ("9223372036854775808", None),
-            ("-9223372036854775809", None),
-            ("99999999999999999999", None),
-            ("+1", None),
-            ("01", None),
-            ("-0", None),
-            ("-", None),
-            ("", None),
-            (" 1", None),
-            ("1 ", None),
-            ("1a", None),
-        ] {
-            assert_eq!(integer(text.as_bytes()), wanted, "{text:?}");
-        }
-    }
 
     #[test]
     fn an_owned_copy_has_the_same_arguments() {

@@ -151,7 +151,7 @@ impl Dispatcher {
     }
 
     fn fetch_ahead(&mut self, session: &Session, input: &[u8]) -> usize {
-        let ahead = ahead::look(input);
+        let ahead = ahead::look::<AHEAD_MAX>(input);
         // For one command there is nothing to overlap with.
         if ahead.count > 1 {
             let keys = ahead.keys[..ahead.count].iter().map(|key| &input[key.start..key.end]);
@@ -236,7 +236,7 @@ impl Dispatcher {
             self.are_steps = false;
             self.fetches = merged.0 > 1;
             if self.fetches {
-                let keys = requests.args(input).from(1).step_by(first.spec.merged_args - 1);
+                let keys = Args::of(requests, input).from(1).step_by(first.spec.merged_args - 1);
                 self.worker.prefetch(session.db, keys.filter(|key| key.len() <= AHEAD_KEY_BYTES_MAX));
             }
             return Some(merged);

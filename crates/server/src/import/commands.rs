@@ -4,7 +4,7 @@
 
 use super::Failure;
 use crate::clients::Origin;
-use crate::command::{self, Dispatcher};
+use crate::command::{self, Args, Dispatcher};
 use crate::config::Config;
 use crate::net::Output;
 use crate::resp::{Limits, Request, Requests};
@@ -98,7 +98,7 @@ impl Commands {
             Ok(Request::Incomplete { .. }) => return Ok(Step::Incomplete),
             Err(error) => return Err(Failure(format!("the bytes there are not a command: {error}"))),
         };
-        let args = self.requests.args(input);
+        let args = Args::of(&self.requests, input);
         let name = args.at(0).to_ascii_lowercase();
         if PASSED_OVER.contains(&&name[..]) {
             return Ok(Step::Command { bytes, is_executed: false });

@@ -11,6 +11,7 @@
 
 use super::commands::Step;
 use super::{Failure, Import};
+use duramen_resp::encode_command;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::Ordering;
@@ -96,11 +97,9 @@ impl Connection {
     }
 
     fn send(&mut self, words: &[&str]) -> Result<(), Failure> {
-        let mut request = format!("*{}\r\n", words.len());
-        for word in words {
-            request += &format!("${}\r\n{word}\r\n", word.len());
-        }
-        self.output.write_all(request.as_bytes()).map_err(|error| lost(&error))
+        let mut request = Vec::new();
+        encode_command(&mut request, words);
+        self.output.write_all(&request).map_err(|error| lost(&error))
     }
 
     /// Sends a command; the first line of its reply.

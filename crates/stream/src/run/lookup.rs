@@ -137,10 +137,11 @@ fn on_server(client: &mut Client, prefix: &str, json: bool) -> Result<Vec<(Strin
         for (key, reply) in keys.iter().zip(client.run(&gets)?) {
             let text = |reply: &Reply| String::from_utf8_lossy(reply.text().unwrap_or_default()).into_owned();
             let kept = match &reply {
-                Reply::Null => continue,
-                Reply::List(list) if list.is_empty() => continue,
-                Reply::List(list) => {
-                    Content::Hash(list.chunks_exact(2).map(|pair| (text(&pair[0]), text(&pair[1]))).collect())
+                reply if reply.is_null() => continue,
+                Reply::Aggregate { items, .. } if items.is_empty() => continue,
+                Reply::Aggregate { items, .. } => {
+                    let pairs = items.chunks_exact(2);
+                    Content::Hash(pairs.map(|pair| (text(&pair[0]), text(&pair[1]))).collect())
                 }
                 reply => Content::Text(text(reply)),
             };

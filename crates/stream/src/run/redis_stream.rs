@@ -105,7 +105,8 @@ impl RowSource for RedisStreamSource {
         if self.last == "$" {
             // By its id from here on: `$` means another entry at each call.
             let newest = self.client.run(&[words(&["XREVRANGE", &self.stream, "+", "-", "COUNT", "1"])])?;
-            let newest = newest.first().and_then(|entries| entries.items().first()?.items().first()?.text());
+            let newest =
+                newest.first().and_then(|entries| entries.items()?.first()?.items()?.first()?.text());
             self.last = newest.map_or("0".to_owned(), |id| String::from_utf8_lossy(id).into_owned());
         }
         let count = self.count.min(rows).to_string();
@@ -114,21 +115,21 @@ impl RowSource for RedisStreamSource {
             .client
             .run(&[read])
             .map_err(|error| Error::connector(format!("cannot read `{}`: {error}", self.table)))?;
-        let entries = replies.first().and_then(|streams| streams.items().first()?.items().get(1));
-        let entries = entries.map_or(&[][..], Reply::items);
+        let entries = replies.first().and_then(|streams| streams.items()?.first()?.items()?.get(1));
+        let entries = entries.and_then(Reply::items).unwrap_or_default();
         self.looked = entries.is_empty().then(Instant::now);
-        let bytes: usize = entries.iter().map(Reply::bytes).sum();
+        let bytes: usize = entries.iter().map(Reply::text_bytes).sum();
         // More than an entry has: its id.
         self.count = (READ_BYTES * entries.len()).checked_div(bytes).unwrap_or(FIRST).max(1);
         for entry in entries {
-            let [id, fields] = entry.items() else {
+            let Some([id, fields]) = entry.items() else {
                 return Err(Error::connector(format!(
                     "`{}` replied with something other than an entry",
                     self.table
                 )));
             };
             let id = String::from_utf8_lossy(id.text().unwrap_or_default()).into_owned();
-            match self.row(fields.items()) {
+            match self.row(fields.items().unwrap_or_default()) {
                 Ok(row) => batch.push(&row)?,
                 Err(_) if self.skip => self.skipped += 1,
                 Err(error) => {

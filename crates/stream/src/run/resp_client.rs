@@ -2,10 +2,13 @@
 //! used, and again after the connection is lost.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
+
+pub use duramen_resp::Reply;
+use duramen_resp::{Malformed, Replies, encode_command};
 
 use super::notice::notice;
 use crate::catalog::{Attachment, Table};
@@ -67,38 +70,6 @@ trait Socket: Read + Write + Send {}
 impl Socket for TcpStream {}
 impl Socket for UnixStream {}
 
-/// A server's reply.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reply {
-    /// A status, an integer as text, or bytes.
-    Bytes(Vec<u8>),
-    /// A null reply.
-    Null,
-    /// An array of replies.
-    List(Vec<Reply>),
-}
-
-impl Reply {
-    /// The bytes of all texts in it.
-    pub fn bytes(&self) -> usize {
-        match self {
-            Reply::Bytes(bytes) => bytes.len(),
-            Reply::List(list) => list.iter().map(Reply::bytes).sum(),
-            Reply::Null => 0,
-        }
-    }
-
-    /// The replies of an array; none for any other reply.
-    pub fn items(&self) -> &[Reply] {
-        if let Reply::List(list) = self { list } else { &[] }
-    }
-
-    /// The bytes of a text reply.
-    pub fn text(&self) -> Option<&[u8]> {
-        if let Reply::Bytes(bytes) = self { Some(bytes) } else { None }
-    }
-}
-
 /// A command of these words.
 pub fn words(words: &[&str]) -> Vec<Vec<u8>> {
     words.iter().map(|word| word.as_bytes().to_vec()).collect()
@@ -119,10 +90,10 @@ pub fn scan<E: From<Error>>(
     let mut cursor = "0".to_owned();
     loop {
         let replies = ask(words(&["SCAN", &cursor, "MATCH", &pattern, "COUNT", "1000"]))?;
-        let Some([next, found]) = replies.first().map(Reply::items) else {
+        let Some([next, found]) = replies.first().and_then(Reply::items) else {
             return Err(Error::connector("found another reply to SCAN, wanted a cursor and keys").into());
         };
-        keys.extend(found.items().iter().filter_map(Reply::text).map(<[u8]>::to_vec));
+        keys.extend(found.items().unwrap_or_default().iter().filter_map(Reply::text).map(<[u8]>::to_vec));
         cursor = String::from_utf8_lossy(next.text().unwrap_or(b"0")).into_owned();
         if cursor == "0" {
             return Ok(keys);
@@ -132,16 +103,41 @@ pub fn scan<E: From<Error>>(
 
 /// How long the client retries with a server that does not answer before the job ends.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The longest reply, the same limit as in Redis.
-const BYTES_MAX: usize = 512 << 20;
-/// Maximum nesting of arrays.
-const DEPTH_MAX: usize = 8;
+
+/// A connection, and what has arrived on it.
+struct Open {
+    socket: Box<dyn Socket>,
+    replies: Replies,
+}
+
+impl Open {
+    fn read(&mut self) -> std::io::Result<Reply> {
+        let mut buffer = [0; 64 << 10];
+        loop {
+            match self.replies.reply() {
+                Ok(Some(reply)) => return Ok(reply),
+                Ok(None) => {}
+                Err(Malformed) => {
+                    let shown = self.replies.unread().iter().take(64).copied().collect::<Vec<u8>>();
+                    let text = format!("found {} in a reply, wanted RESP", shown.escape_ascii());
+                    return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, text));
+                }
+            }
+            match self.socket.read(&mut buffer) {
+                Ok(0) => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+                Ok(bytes) => self.replies.add(&buffer[..bytes]),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
 
 /// A client.
 pub struct Client {
     address: Address,
     database: u8,
-    open: Option<BufReader<Box<dyn Socket>>>,
+    open: Option<Open>,
 }
 
 impl Client {
@@ -197,7 +193,7 @@ impl Client {
 
     fn pipelined(&mut self, commands: &[Vec<Vec<u8>>]) -> std::io::Result<Result<Vec<Reply>, String>> {
         if self.open.is_none() {
-            self.open = Some(BufReader::new(self.address.connect()?));
+            self.open = Some(Open { socket: self.address.connect()?, replies: Replies::default() });
             let mut first = Vec::new();
             if let Some(password) = &self.address.password {
                 first.push(vec![b"AUTH".to_vec(), password.clone().into_bytes()]);
@@ -213,12 +209,15 @@ impl Client {
         let mut replies = Vec::new();
         // In parts: a server that cannot send its replies stops reading.
         for part in commands.chunks(1024) {
-            open.get_mut().write_all(&encode(part))?;
+            let mut request = Vec::new();
+            part.iter().for_each(|command| encode_command(&mut request, command));
+            open.socket.write_all(&request)?;
             for command in part {
-                match read(open, 0)? {
-                    Ok(reply) => replies.push(reply),
-                    Err(refused) => return Ok(Err(format!("{refused}{}", named(command)))),
+                let reply = open.read()?;
+                if let Some(refused) = reply.error() {
+                    return Ok(Err(format!("{}{}", String::from_utf8_lossy(refused), named(command))));
                 }
+                replies.push(reply);
             }
         }
         Ok(Ok(replies))
@@ -234,73 +233,9 @@ fn named(command: &[Vec<u8>]) -> String {
     }
 }
 
-fn encode(commands: &[Vec<Vec<u8>>]) -> Vec<u8> {
-    let mut out = Vec::new();
-    for command in commands {
-        out.extend_from_slice(format!("*{}\r\n", command.len()).as_bytes());
-        for word in command {
-            out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-            out.extend_from_slice(word);
-            out.extend_from_slice(b"\r\n");
-        }
-    }
-    out
-}
-
-fn broken(what: &str) -> std::io::Error {
-    std::io::Error::new(std::io::ErrorKind::InvalidData, format!("found {what} in a reply, wanted RESP"))
-}
-
-fn read(from: &mut impl BufRead, depth: usize) -> std::io::Result<Result<Reply, String>> {
-    let mut line = Vec::new();
-    from.by_ref().take(1 << 16).read_until(b'\n', &mut line)?;
-    let Some(text) = line.strip_suffix(b"\r\n").and_then(|line| std::str::from_utf8(line).ok()) else {
-        return Err(if line.is_empty() {
-            std::io::ErrorKind::UnexpectedEof.into()
-        } else {
-            broken("an incomplete line")
-        });
-    };
-    let count = || text.get(1..).and_then(|text| text.parse::<i64>().ok()).ok_or_else(|| broken(text));
-    match text.as_bytes().first() {
-        Some(b'+' | b':') => Ok(Ok(Reply::Bytes(text.as_bytes()[1..].to_vec()))),
-        Some(b'-') => Ok(Err(text[1..].to_owned())),
-        Some(b'$') => {
-            let Ok(bytes) = usize::try_from(count()?) else { return Ok(Ok(Reply::Null)) };
-            if bytes > BYTES_MAX {
-                return Err(broken(text));
-            }
-            // Memory is taken as bytes arrive, and not for a length that is only announced.
-            let mut read = Vec::new();
-            from.by_ref().take(bytes as u64 + 2).read_to_end(&mut read)?;
-            if read.len() < bytes + 2 {
-                return Err(std::io::ErrorKind::UnexpectedEof.into());
-            }
-            read.truncate(bytes);
-            Ok(Ok(Reply::Bytes(read)))
-        }
-        Some(b'*') if depth < DEPTH_MAX => {
-            let Ok(count) = usize::try_from(count()?) else { return Ok(Ok(Reply::Null)) };
-            let mut list = Vec::new();
-            for _ in 0..count {
-                match self::read(from, depth + 1)? {
-                    Ok(reply) => list.push(reply),
-                    Err(refused) => return Ok(Err(refused)),
-                }
-            }
-            Ok(Ok(Reply::List(list)))
-        }
-        _ => Err(broken(text)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn parse(bytes: &[u8]) -> std::io::Result<Result<Reply, String>> {
-        read(&mut &*bytes, 0)
-    }
 
     /// After a refused command the replies to the commands behind it are still on their way.
     #[test]
@@ -323,21 +258,5 @@ mod tests {
         assert_eq!(client.run(&[words(&["PING", "x"])]).unwrap()[0].text(), Some(&b"fresh"[..]));
         drop(client);
         server.join().unwrap();
-    }
-
-    #[test]
-    fn replies_are_parsed_and_other_bytes_are_reported() {
-        let bytes = |text: &str| Reply::Bytes(text.as_bytes().to_vec());
-        assert_eq!(parse(b"+OK\r\n").unwrap(), Ok(bytes("OK")));
-        assert_eq!(parse(b":12\r\n").unwrap(), Ok(bytes("12")));
-        assert_eq!(parse(b"$2\r\na\n\r\n").unwrap(), Ok(bytes("a\n")));
-        assert_eq!(parse(b"$-1\r\n").unwrap(), Ok(Reply::Null));
-        assert_eq!(parse(b"-ERR no\r\n").unwrap(), Err("ERR no".to_owned()));
-        let list = Reply::List(vec![bytes("a"), Reply::List(Vec::new())]);
-        assert_eq!(parse(b"*2\r\n$1\r\na\r\n*0\r\n").unwrap(), Ok(list));
-        for wrong in [&b""[..], b"+OK", b"$5\r\na\r\n", b"?\r\n", b"$x\r\n", b"$99999999999\r\n"] {
-            assert!(parse(wrong).is_err(), "{wrong:?}");
-        }
-        assert!(parse(&b"*1\r\n".repeat(20)).is_err());
     }
 }

@@ -287,7 +287,7 @@ impl Deliver for Server {
         unit.push(words(&["SET", &self.marker, &format!("{} {}", name.number, name.run)]));
         unit.push(words(&["EXEC"]));
         match self.run(&unit)?.last() {
-            Some(Reply::List(_)) => Ok(()),
+            Some(Reply::Aggregate { .. }) => Ok(()),
             _ => Err(Failure::Passing("another job has written to it".to_owned())),
         }
     }

@@ -1,9 +1,11 @@
-//! Writes replies, in RESP2 or RESP3 as the client asked for.
+//! The Redis protocol: requests from `duramen-resp`, and replies, which are written here, in RESP2 or RESP3 as the client asked for.
 //!
 //! Each method writes one value. Types that RESP2 lacks are written as in Redis: maps and sets as arrays, doubles and
 //! big numbers as bulk strings, booleans as integers, null as `$-1` or `*-1`.
 
 use crate::net::{Mark, Output};
+use duramen_resp::number::{INTEGER_BYTES_MAX, format_integer};
+pub use duramen_resp::{Limits, ProtocolError, Request, Requests, ahead, inline};
 
 /// The protocol version that a connection speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -270,28 +272,6 @@ impl<'a> Reply<'a> {
     fn end(&mut self) {
         self.out.bytes.extend_from_slice(b"\r\n");
     }
-}
-
-/// The most bytes an `i64` takes in decimal: 19 digits and a sign.
-pub const INTEGER_BYTES_MAX: usize = 20;
-
-/// `value` in decimal, at the end of `room`.
-pub fn format_integer(value: i64, room: &mut [u8; INTEGER_BYTES_MAX]) -> &[u8] {
-    let mut at = INTEGER_BYTES_MAX;
-    let mut rest = value.unsigned_abs();
-    loop {
-        at -= 1;
-        room[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    if value < 0 {
-        at -= 1;
-        room[at] = b'-';
-    }
-    &room[at..]
 }
 
 #[cfg(test)]

@@ -17,9 +17,18 @@
 //! their peculiarities: the two bytes after a bulk are not checked, and a line whose head contains a zero byte never
 //! ends.
 
-use super::inline;
-use crate::command::{Args, Span, integer};
+use crate::inline;
+use crate::number::integer;
 use std::fmt;
+
+/// Where one argument lies in its buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// First byte.
+    pub start: usize,
+    /// Byte after the last.
+    pub end: usize,
+}
 
 /// The limits of a client's requests.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +53,7 @@ const SPANS_KEPT: usize = 1024;
 /// The content of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// A command of this many bytes; [`Requests::args`] gives its arguments.
+    /// A command of this many bytes; [`Requests::arguments`] gives its arguments.
     Command {
         /// Bytes of input that it took.
         bytes: usize,
@@ -125,6 +134,7 @@ impl Requests {
     ///
     /// # Errors
     /// The error of the request. Parsing cannot continue after it.
+    #[inline]
     pub fn next(&mut self, input: &[u8], limits: &Limits) -> Result<Request, ProtocolError> {
         if self.finished {
             self.restart();
@@ -154,10 +164,17 @@ impl Requests {
         self.next_arguments(input, limits)
     }
 
-    /// The arguments of the command that was found at the beginning of `input`.
+    /// The arguments of the command that was found at the beginning of `input`: the buffer in which they lie, and their
+    /// places there.
     #[inline]
-    pub fn args<'a>(&'a self, input: &'a [u8]) -> Args<'a> {
-        Args::new(if self.is_inline { &self.inline } else { input }, &self.spans)
+    pub fn spans<'a>(&'a self, input: &'a [u8]) -> (&'a [u8], &'a [Span]) {
+        (if self.is_inline { &self.inline } else { input }, &self.spans)
+    }
+
+    /// The same arguments, one after the other.
+    pub fn arguments<'a>(&'a self, input: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+        let (buffer, spans) = self.spans(input);
+        spans.iter().map(|span| &buffer[span.start..span.end])
     }
 
     /// Extends the command at the beginning of `input` by the commands that follow it, as long as they have the same
@@ -234,6 +251,7 @@ impl Requests {
     }
 
     /// Adds this many arguments of the next command, which begin at `at`; returns whether all of them have arrived.
+    #[inline]
     fn joins(&mut self, input: &[u8], limits: &Limits, at: usize, arguments: usize) -> bool {
         (self.at, self.arguments_missing) = (at, arguments);
         matches!(self.next_arguments(input, limits), Ok(Request::Command { .. }))
@@ -292,6 +310,7 @@ impl Requests {
         self.finished = false;
     }
 
+    #[inline]
     fn next_arguments(&mut self, input: &[u8], limits: &Limits) -> Result<Request, ProtocolError> {
         while self.arguments_missing > 0 {
             let length = match self.bulk_bytes {
@@ -439,8 +458,7 @@ mod tests {
             loop {
                 match requests.next(&input[start..end], limits) {
                     Ok(Request::Command { bytes }) => {
-                        let args = requests.args(&input[start..end]);
-                        commands.push(args.iter().map(<[u8]>::to_vec).collect());
+                        commands.push(requests.arguments(&input[start..end]).map(<[u8]>::to_vec).collect());
                         start += bytes;
                     }
                     Ok(Request::Nothing { bytes }) => start += bytes,
@@ -502,7 +520,7 @@ mod tests {
                 requests.next(&input, &LIMITS).unwrap();
                 let merged = requests.merge(&input, &LIMITS, 64, &mut joined, joins);
                 assert_eq!((merged, &joined[..]), (Some((7, all.len())), &[2, 1, 2, 2, 3, 1][..]));
-                let args: Vec<_> = requests.args(&input).iter().map(<[u8]>::to_vec).collect();
+                let args: Vec<_> = requests.arguments(&input).map(<[u8]>::to_vec).collect();
                 assert_eq!(args, [&b"push"[..], b"key", b"1", b"22", b"name", b"value", b""]);
                 // The rest is parsed as usual, however much of it has arrived.
                 let is_whole = cut > 0 && cut == end.len();
@@ -535,7 +553,7 @@ mod tests {
             let mut requests = Requests::default();
             assert!(matches!(requests.next(input.as_bytes(), &LIMITS), Ok(Request::Command { .. })));
             assert_eq!(merge(&mut requests, input.as_bytes(), 64), Some((3, alike.len())));
-            let args: Vec<_> = requests.args(input.as_bytes()).iter().map(<[u8]>::to_vec).collect();
+            let args: Vec<_> = requests.arguments(input.as_bytes()).map(<[u8]>::to_vec).collect();
             assert_eq!(args, [&b"LPUSH"[..], b"key", b"a", b"bb", b""]);
             // The rest is parsed as usual.
             let left = &input.as_bytes()[alike.len()..];
@@ -565,7 +583,7 @@ mod tests {
                 requests.next(input.as_bytes(), &LIMITS).unwrap();
                 let merged = requests.merge_of_any_keys(input.as_bytes(), &LIMITS, 64);
                 assert_eq!(merged, Some((3, row.len())), "{}", &end[..cut]);
-                let args: Vec<_> = requests.args(input.as_bytes()).iter().map(<[u8]>::to_vec).collect();
+                let args: Vec<_> = requests.arguments(input.as_bytes()).map(<[u8]>::to_vec).collect();
                 assert_eq!(args, [&b"SET"[..], b"a", b"v", b"bb", b"v", b"", b"v"]);
                 let next = requests.next(&input.as_bytes()[row.len()..], &LIMITS).unwrap();
                 assert!(!matches!(next, Request::Command { .. }));

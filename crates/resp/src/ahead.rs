@@ -4,13 +4,12 @@
 //! The result is only a hint. It may be wrong (an argument that is no key) or empty (an inline, malformed or incomplete
 //! command), and changes no reply.
 
-use crate::command::Span;
-use duramen_structures::AHEAD_MAX;
+use crate::request::Span;
 
-/// Keys found.
-pub struct Ahead {
+/// At most `MAX` keys.
+pub struct Ahead<const MAX: usize> {
     /// Where they lie.
-    pub keys: [Span; AHEAD_MAX],
+    pub keys: [Span; MAX],
     /// How many.
     pub count: usize,
     /// Bytes of whole commands that were looked at.
@@ -18,9 +17,10 @@ pub struct Ahead {
 }
 
 /// Looks for the first key of each of the next commands in `input`.
-pub fn look(input: &[u8]) -> Ahead {
-    let mut ahead = Ahead { keys: [Span { start: 0, end: 0 }; AHEAD_MAX], count: 0, bytes: 0 };
-    while ahead.count < AHEAD_MAX {
+#[inline]
+pub fn look<const MAX: usize>(input: &[u8]) -> Ahead<MAX> {
+    let mut ahead = Ahead { keys: [Span { start: 0, end: 0 }; MAX], count: 0, bytes: 0 };
+    while ahead.count < MAX {
         let Some((key, end)) = command(input, ahead.bytes) else { break };
         ahead.keys[ahead.count] = key;
         ahead.count += 1;
@@ -69,8 +69,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const MAX: usize = 16;
+
     fn keys(input: &[u8]) -> (Vec<&[u8]>, usize) {
-        let ahead = look(input);
+        let ahead = look::<MAX>(input);
         (ahead.keys[..ahead.count].iter().map(|key| &input[key.start..key.end]).collect(), ahead.bytes)
     }
 
@@ -95,8 +97,8 @@ mod tests {
 
     #[test]
     fn no_more_than_a_window_is_looked_at() {
-        let input = b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n".repeat(AHEAD_MAX + 5);
-        assert_eq!(keys(&input).0.len(), AHEAD_MAX);
+        let input = b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n".repeat(MAX + 5);
+        assert_eq!(keys(&input).0.len(), MAX);
     }
 
     proptest! {
@@ -104,7 +106,7 @@ mod tests {
         fn a_look_ahead_over_any_bytes_never_panics(input in proptest::collection::vec(
             prop_oneof![Just(b'*'), Just(b'$'), Just(b'\r'), Just(b'\n'), b'0'..=b'9', any::<u8>()], 0..200)) {
             let (keys, bytes) = keys(&input);
-            prop_assert!(bytes <= input.len() && keys.len() <= AHEAD_MAX);
+            prop_assert!(bytes <= input.len() && keys.len() <= MAX);
         }
     }
 }
