@@ -1,8 +1,7 @@
-//! Tables and views of a session, and the capabilities of each connector.
+//! Tables and views of a session, and what connectors declare.
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
-use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::{fmt, io};
 
@@ -10,15 +9,21 @@ use sqlparser::ast::Query;
 
 use crate::error::{Error, Result};
 use crate::expr::Expr;
-use crate::options;
+use crate::options::{self, Declared};
 use crate::sql::{Deep, Name};
 use crate::types::{TimeAttribute, Type};
 
-/// The capabilities of a connector.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a connector declares. Compared by name.
+#[derive(Debug)]
 pub struct Connector {
     /// Its name in WITH ('connector' = ...).
     pub name: &'static str,
+    /// What it is, in one or two sentences.
+    pub purpose: &'static str,
+    /// A statement that creates a table with it. Tests plan it.
+    pub example: &'static str,
+    /// Its options, except `connector` and, if it has formats, `format`.
+    pub options: &'static [Declared],
     /// Whether a query may read from it.
     pub source: bool,
     /// The changes that it takes; `None` if it is no sink.
@@ -27,6 +32,15 @@ pub struct Connector {
     pub lookup: bool,
     /// Whether it needs a format.
     pub format: bool,
+    /// The place that a table writes to, if it writes permanent files or keys: tables with the same text write to the
+    /// same place. A job has one writer for such a table, however many INSERTs there are.
+    pub written: Option<fn(&Table) -> String>,
+}
+
+impl PartialEq for Connector {
+    fn eq(&self, other: &Connector) -> bool {
+        self.name == other.name
+    }
 }
 
 /// The changes that a sink takes.
@@ -39,30 +53,6 @@ pub enum SinkKind {
     /// Every change, with the row before it.
     Retract,
 }
-
-const fn connector(
-    name: &'static str,
-    source: bool,
-    sink: Option<SinkKind>,
-    lookup: bool,
-    format: bool,
-) -> Connector {
-    Connector { name, source, sink, lookup, format }
-}
-
-pub(crate) const CONNECTORS: &[Connector] = &[
-    connector("blackhole", false, Some(SinkKind::Retract), false, false),
-    connector("datagen", true, None, false, false),
-    connector("duramen", false, Some(SinkKind::Upsert), true, false),
-    connector("filesystem", true, Some(SinkKind::Append), false, true),
-    connector("kafka", true, Some(SinkKind::Append), false, true),
-    connector("nexmark", true, None, false, false),
-    connector("print", false, Some(SinkKind::Retract), false, false),
-    connector("redis", false, Some(SinkKind::Upsert), true, false),
-    connector("redis-stream", true, Some(SinkKind::Append), false, false),
-    connector("socket", true, Some(SinkKind::Append), false, true),
-    connector("upsert-kafka", false, Some(SinkKind::Upsert), false, true),
-];
 
 /// A column of a table.
 #[derive(Debug, Clone, PartialEq)]
@@ -91,7 +81,7 @@ pub struct Table {
     /// Columns of the primary key.
     pub primary_key: Vec<usize>,
     /// Its connector.
-    pub connector: Connector,
+    pub connector: &'static Connector,
     /// All options.
     pub options: BTreeMap<String, String>,
     /// How to connect to its server, if that is in this process.
@@ -131,11 +121,15 @@ impl PartialEq for Attachment {
 impl Eq for Attachment {}
 
 impl Table {
-    /// Turns a table of connector 'duramen' into one of 'redis' with these options; other tables do not change.
-    pub fn attach(&mut self, options: &[(&str, &str)], attachment: Option<&Attachment>) {
-        let redis = CONNECTORS.iter().find(|connector| connector.name == "redis");
-        if let (Some(redis), "duramen") = (redis, self.connector.name) {
-            self.connector = *redis;
+    /// Turns a table of connector 'duramen' into one of `redis` with these options; other tables do not change.
+    pub fn attach(
+        &mut self,
+        redis: &'static Connector,
+        options: &[(&str, &str)],
+        attachment: Option<&Attachment>,
+    ) {
+        if self.connector.name == "duramen" {
+            self.connector = redis;
             self.attachment = attachment.cloned();
             self.options
                 .extend(options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
@@ -144,30 +138,12 @@ impl Table {
 
     /// Whether a job has one writer for it, however many INSERTs there are: it writes permanent files or keys.
     pub fn is_written_once(&self) -> bool {
-        matches!(self.connector.name, "filesystem" | "duramen" | "redis")
+        self.connector.written.is_some()
     }
 
     /// The place that its single writer writes to, if it has one: tables with the same value write to the same place.
     pub fn written(&self) -> Option<String> {
-        let option =
-            |name: &str, default: &str| self.options.get(name).map_or(default, String::as_str).to_owned();
-        let keys =
-            || format!("the keys {}:* of database {}", option("key", &self.name), option("database", "0"));
-        match self.connector.name {
-            "filesystem" => {
-                let path = option("path", "");
-                let path = path.strip_prefix("file://").unwrap_or(&path);
-                // Without `.`, and without a `/` at the end.
-                let path: PathBuf =
-                    Path::new(path).components().filter(|part| *part != Component::CurDir).collect();
-                Some(format!("the path {}", path.display()))
-            }
-            "duramen" => Some(keys()),
-            "redis" => {
-                Some(format!("{} of {}:{}", keys(), option("hostname", "127.0.0.1"), option("port", "6379")))
-            }
-            _ => None,
-        }
+        self.connector.written.map(|written| written(self))
     }
 
     /// The expression of a column over the physical columns.
@@ -263,12 +239,13 @@ impl Catalog {
     }
 }
 
-/// The connector and options that WITH (...) gives a table of these columns.
+/// The connector, one of `known`, and the options that WITH (...) gives a table of these columns.
 pub fn options(
+    known: impl Iterator<Item = &'static Connector> + Clone,
     table: &Name,
     columns: &[&str],
     given: &[(Name, String)],
-) -> Result<(Connector, BTreeMap<String, String>)> {
+) -> Result<(&'static Connector, BTreeMap<String, String>)> {
     let mut options = BTreeMap::new();
     for (key, value) in given {
         if options.insert(key.text.clone(), value.clone()).is_some() {
@@ -282,16 +259,16 @@ pub fn options(
     let Some(name) = options.get("connector") else {
         return Err(Error::invalid("no option 'connector'", "WITH ('connector' = '...')").at(table.position));
     };
-    let Some(connector) = CONNECTORS.iter().find(|connector| connector.name == name) else {
-        let names = CONNECTORS.iter().map(|connector| connector.name);
+    let Some(connector) = known.clone().find(|connector| connector.name == name) else {
+        let names = known.map(|connector| connector.name);
         return Err(Error::unsupported(format!("the connector '{name}'"))
             .at(place("connector"))
             .did_you_mean(name, names));
     };
-    options::check(name, connector.format, columns, given)?;
+    options::check(name, connector.options, connector.format, columns, given)?;
     if connector.format && !options.contains_key("format") && !options.contains_key("value.format") {
         let wanted = format!("'format' = {}", options::formats_wanted());
         return Err(Error::invalid(format!("no option 'format' for '{name}'"), wanted).at(place("connector")));
     }
-    Ok((*connector, options))
+    Ok((connector, options))
 }

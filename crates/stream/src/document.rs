@@ -4,11 +4,12 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use crate::catalog::{self, SinkKind};
+use crate::catalog::SinkKind;
+use crate::connectors;
 use crate::function::aggregate::AggregateKind;
 use crate::function::examples::{AGGREGATES, CONSTRUCTS, Example, FUNCTIONS, NOW, ROWS};
 use crate::function::{self, Function};
-use crate::options::{CONNECTORS, Declaration, Declared, FORMATS, REQUIRED, SESSION};
+use crate::options::{Declared, FORMATS, REQUIRED, SESSION};
 use crate::plan::rules;
 use crate::reference::{Arrival, Input, final_rows, run_plans};
 use crate::types::Value;
@@ -61,14 +62,8 @@ fn options(options: &[Declared]) -> String {
     out
 }
 
-fn section(one: &Declaration) -> String {
-    format!(
-        "\n## {}\n\n{}\n```sql\n{};\n```\n\n{}",
-        one.name,
-        wrapped(one.purpose),
-        one.example,
-        options(one.options)
-    )
+fn section(name: &str, purpose: &str, example: &str, declared: &[Declared]) -> String {
+    format!("\n## {name}\n\n{}\n```sql\n{example};\n```\n\n{}", wrapped(purpose), options(declared))
 }
 
 /// Text in lines of at most 120 characters.
@@ -95,11 +90,6 @@ fn yes(is: bool) -> &'static str {
     if is { "yes" } else { "no" }
 }
 
-fn of_catalog(name: &str) -> &'static catalog::Connector {
-    let known = catalog::CONNECTORS.iter().find(|connector| connector.name == name);
-    known.unwrap_or_else(|| panic!("'{name}' has options and is no connector"))
-}
-
 fn sink(kind: Option<SinkKind>) -> &'static str {
     match kind {
         None => "no",
@@ -111,21 +101,20 @@ fn sink(kind: Option<SinkKind>) -> &'static str {
 
 fn connectors() -> String {
     let mut out = String::from("\n| connector | source | sink | lookup | format |\n|---|---|---|---|---|\n");
-    for one in CONNECTORS {
-        let of = of_catalog(one.name);
+    for one in connectors::declared() {
         let _ = writeln!(
             out,
             "| [`{}`](#{}) | {} | {} | {} | {} |",
             one.name,
             one.name,
-            yes(of.source),
-            sink(of.sink),
-            yes(of.lookup),
-            if of.format { "`csv`, `json`" } else { "no" }
+            yes(one.source),
+            sink(one.sink),
+            yes(one.lookup),
+            if one.format { "`csv`, `json`" } else { "no" }
         );
     }
-    for one in CONNECTORS {
-        out.push_str(&section(one));
+    for one in connectors::declared() {
+        out.push_str(&section(one.name, one.purpose, one.example, one.options));
     }
     out
 }
@@ -133,7 +122,7 @@ fn connectors() -> String {
 fn formats() -> String {
     let mut out = String::new();
     for one in FORMATS {
-        out.push_str(&section(one));
+        out.push_str(&section(one.name, one.purpose, one.example, one.options));
     }
     let _ = write!(out, "\n## SET\n\nA script sets these for the tables after it.\n\n{}", options(SESSION));
     out
@@ -229,22 +218,19 @@ fn every_function_has_an_example_that_gives_its_result() {
 
 #[test]
 fn every_connector_and_format_has_an_example_that_is_planned() {
-    let named: Vec<&str> = CONNECTORS.iter().map(|one| one.name).collect();
-    assert_eq!(named, catalog::CONNECTORS.iter().map(|one| one.name).collect::<Vec<_>>());
-    for one in CONNECTORS.iter().chain(FORMATS) {
-        assert!(
-            one.example.contains(&format!("'{}'", one.name)),
-            "the example of '{}' is of another",
-            one.name
-        );
+    let connectors =
+        connectors::declared().map(|one| (one.name, one.example, one.source, one.sink.is_some()));
+    let formats = FORMATS.iter().map(|one| (one.name, one.example, true, false));
+    for (name, example, is_source, is_sink) in connectors.chain(formats) {
+        assert!(example.contains(&format!("'{name}'")), "the example of '{name}' is of another");
         let mut session = Session::default();
-        let made = session.run(one.example);
-        assert!(made.is_ok(), "the example of '{}': {made:?}", one.name);
-        let table = one.example.split_whitespace().nth(2).unwrap();
-        let plan = match (of_format_or_source(one), of_sink(one)) {
+        let made = session.run(example);
+        assert!(made.is_ok(), "the example of '{name}': {made:?}");
+        let table = example.split_whitespace().nth(2).unwrap();
+        let plan = match (is_source, is_sink) {
             (true, _) => format!("EXPLAIN SELECT * FROM {table}"),
             (_, true) => {
-                let other = one.example.replacen(table, "other", 1);
+                let other = example.replacen(table, "other", 1);
                 let (columns, _) = other.split_once(" WITH (").unwrap();
                 session.run(&format!("{columns} WITH ('connector' = 'datagen')")).unwrap();
                 format!("EXPLAIN INSERT INTO {table} SELECT * FROM other")
@@ -256,17 +242,6 @@ fn every_connector_and_format_has_an_example_that_is_planned() {
             Err(error) => panic!("{plan}: {error}"),
         }
     }
-}
-
-fn of_format_or_source(one: &Declaration) -> bool {
-    match catalog::CONNECTORS.iter().find(|connector| connector.name == one.name) {
-        Some(connector) => connector.source,
-        None => true,
-    }
-}
-
-fn of_sink(one: &Declaration) -> bool {
-    catalog::CONNECTORS.iter().any(|connector| connector.name == one.name && connector.sink.is_some())
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! 1. [`types`] and [`function`]: values, casts, coercion, scalar and aggregate functions; [`expr`]: typed expressions
 //!    and their evaluation.
 //! 2. [`sql`]: text to statements, with the place of every word.
-//! 3. [`options`] and [`catalog`]: the options of tables; tables, views and the capabilities of connectors.
+//! 3. [`options`] and [`catalog`]: the options of tables; tables, views, and what connectors declare.
 //! 4. [`plan`]: statements to a typed logical plan, its changelog, and the rules that improve it.
 //! 5. [`physical`]: the plan as pipelines and the breakers between them, with the layout of their state.
 //! 6. [`compile`]: the plan as machine code over [`batch`]es and [`state`].
@@ -19,6 +19,7 @@
 pub mod batch;
 pub mod catalog;
 pub mod compile;
+mod connectors;
 #[cfg(test)]
 mod document;
 pub mod error;

@@ -1,4 +1,4 @@
-//! The options of WITH (...) and SET. Each connector and format declares its options here once. The checks when a table
+//! The options of WITH (...) and SET. Each format declares its options here once, each connector in its own file. The checks when a table
 //! is created, error texts, and the pages `docs/sql/connectors.md` and `docs/sql/formats.md` are made from these
 //! declarations.
 
@@ -80,7 +80,7 @@ pub struct Declared {
 
 pub(crate) const REQUIRED: &str = "required";
 
-/// A connector or a format: its options, and its description for the pages.
+/// A format: its options, and its description for the pages.
 #[derive(Debug, Clone, Copy)]
 pub struct Declaration {
     /// Its name.
@@ -89,15 +89,26 @@ pub struct Declaration {
     pub purpose: &'static str,
     /// A statement that creates a table with it. Tests plan it.
     pub example: &'static str,
-    /// Its options, except `connector` and, if it has formats, `format`.
+    /// Its options.
     pub options: &'static [Declared],
 }
 
-const fn option(name: &'static str, kind: Kind, default: &'static str, meaning: &'static str) -> Declared {
+/// Declares an option.
+pub(crate) const fn option(
+    name: &'static str,
+    kind: Kind,
+    default: &'static str,
+    meaning: &'static str,
+) -> Declared {
     Declared { name, kind, default, meaning }
 }
 
 impl Declared {
+    #[cfg(test)]
+    pub(crate) fn has_possible_default(&self) -> bool {
+        self.default == REQUIRED || self.default.starts_with('(') || self.kind.takes(self.default)
+    }
+
     fn is_called(&self, name: &str, columns: &HashSet<&str>) -> bool {
         if let Some(prefix) = self.name.strip_suffix('*') {
             return name.len() > prefix.len() && name.starts_with(prefix);
@@ -112,226 +123,20 @@ impl Declared {
     }
 }
 
-use Kind::{Choice, Flag, Name as Filled, Number, Text, Time};
+use Kind::{Choice, Flag, Name as Filled, Text, Time};
 
-const IDLE: Declared = option(
+pub(crate) const IDLE: Declared = option(
     "scan.watermark.idle-timeout",
     Time,
     "(SET `table.exec.source.idle-timeout`)",
     "a table without rows for this long stops holding back the watermark of joins and unions",
 );
-const DEAD_LETTER: Declared = option(
+pub(crate) const DEAD_LETTER: Declared = option(
     "dead-letter",
     Filled,
     "(none)",
     "where unreadable records are written, each as a JSON object with its error",
 );
-const HOSTNAME: Declared = option("hostname", Filled, "127.0.0.1", "the server");
-const SERVER_PORT: Declared = option("port", Number, "6379", "its port");
-const PASSWORD: Declared = option("password", Text, "(none)", "its password");
-const DATABASE: Declared = option("database", Number, "0", "the number of the database");
-const GUARANTEE: Declared = option(
-    "sink.delivery-guarantee",
-    Choice(&["exactly-once", "at-least-once", "none"]),
-    "at-least-once",
-    "`exactly-once` writes after each checkpoint, in one transaction, and needs a job with a store",
-);
-const LOOKUP_REFRESH: Declared =
-    option("lookup.refresh", Time, "(once)", "how often a lookup join reads the table again");
-const KEY: Declared = option("key", Text, "(the table's name)", "the prefix of the keys, before a `:`");
-const VALUE: Declared = option(
-    "value",
-    Choice(&["hash", "json"]),
-    "hash",
-    "a hash with one field per column that is not NULL, or the row as a JSON string",
-);
-const TOPIC: Declared = option("topic", Filled, REQUIRED, "the topic");
-const SERVERS: Declared = option("properties.bootstrap.servers", Filled, REQUIRED, "its brokers");
-const PROPERTIES: Declared = option(
-    "properties.*",
-    Text,
-    "(librdkafka's)",
-    "any other librdkafka setting; sources read committed records unless `properties.isolation.level` is set",
-);
-const KAFKA_GUARANTEE: Declared = option(
-    "sink.delivery-guarantee",
-    Choice(&["exactly-once", "at-least-once", "none"]),
-    "(`exactly-once` in a job with a store)",
-    "one transaction after each checkpoint, or send at once",
-);
-const PREFIX: Declared =
-    option("sink.transactional-id-prefix", Text, "duramen", "the prefix of transactional ids");
-const PARTITIONER: Declared =
-    option("sink.partitioner", Choice(&["default"]), "default", "partition by the key, as Kafka does");
-const FIELDS_INCLUDE: Declared = option(
-    "value.fields-include",
-    Choice(&["ALL", "EXCEPT_KEY"]),
-    "ALL",
-    "whether the value repeats the columns of the key",
-);
-
-/// All connectors.
-pub(crate) const CONNECTORS: &[Declaration] = &[
-    Declaration { name: "blackhole", purpose: "Discards every change. Use it to measure a query.", example: "CREATE TABLE nothing (product STRING, pieces INT) WITH ('connector' = 'blackhole')", options: &[] },
-    Declaration { name: "datagen", purpose: "Generates random rows or sequences, for tests and measurements.", example: "CREATE TABLE orders (id BIGINT, product STRING, pieces INT) WITH (
-  'connector' = 'datagen',
-  'rows-per-second' = '1000',
-  'fields.id.kind' = 'sequence',
-  'fields.product.length' = '8',
-  'fields.pieces.min' = '1',
-  'fields.pieces.max' = '20')", options: &[
-            option("number-of-rows", Number, "(no end)", "the number of rows"),
-            option(
-                "rows-per-second",
-                Number,
-                "(as fast as they are taken)",
-                "the number of rows per second",
-            ),
-            option("seed", Number, "1", "the seed of random values"),
-            option("fields.#.kind", Choice(&["random", "sequence"]), "random", "random values or a sequence"),
-            option("fields.#.min", Number, "(the type's)", "the least random number"),
-            option("fields.#.max", Number, "(the type's)", "the greatest random number"),
-            option("fields.#.start", Number, "0", "the first number of a sequence"),
-            option(
-                "fields.#.end",
-                Number,
-                "(the type's)",
-                "the last number of a sequence, where the source ends",
-            ),
-            option("fields.#.length", Number, "100", "the number of characters of a random string"),
-            IDLE,
-        ] },
-    Declaration { name: "duramen", purpose: "Keys of the job's own store, of the server that runs the job, or of the server that `--attach` names. Writes the newest row of each primary key, exactly once. Reads rows in lookup joins.", example: "CREATE TABLE total (product STRING, orders BIGINT, PRIMARY KEY (product) NOT ENFORCED) WITH (
-  'connector' = 'duramen',
-  'value' = 'json')", options: &[DATABASE, KEY, VALUE, LOOKUP_REFRESH] },
-    Declaration { name: "filesystem", purpose: "Reads one file, or all files of a directory, once or as they grow. Writes one file; a job with a store writes parts into a directory, exactly once.", example: "CREATE TABLE orders (product STRING, ts TIMESTAMP(3), pieces INT) WITH (
-  'connector' = 'filesystem',
-  'path' = 'orders.csv',
-  'format' = 'csv',
-  'source.monitor-interval' = '1 s')", options: &[
-            option(
-                "path",
-                Filled,
-                REQUIRED,
-                "a file, or a directory whose files are read in order of their names",
-            ),
-            option(
-                "source.monitor-interval",
-                Time,
-                "(read once)",
-                "how often the source looks for new files and lines",
-            ),
-            DEAD_LETTER,
-            IDLE,
-        ] },
-    Declaration { name: "kafka", purpose: "A topic of Kafka, with `csv` or `json` for keys and values. Partitions are merged by the timestamps of their messages. Needs the feature `kafka`.", example: "CREATE TABLE orders (product STRING, ts TIMESTAMP(3), pieces INT, WATERMARK FOR ts AS ts - INTERVAL '5' SECOND) WITH (
-  'connector' = 'kafka',
-  'topic' = 'orders',
-  'properties.bootstrap.servers' = 'localhost:9092',
-  'scan.startup.mode' = 'earliest-offset',
-  'format' = 'json')", options: &[
-            TOPIC,
-            SERVERS,
-            option("properties.group.id", Text, "(none)", "the consumer group"),
-            PROPERTIES,
-            option("key.fields", Text, "(none)", "the columns of the key, as `a;b`; needs `key.format`"),
-            FIELDS_INCLUDE,
-            option(
-                "scan.startup.mode",
-                Choice(&[
-                    "group-offsets",
-                    "earliest-offset",
-                    "latest-offset",
-                    "timestamp",
-                    "specific-offsets",
-                ]),
-                "group-offsets",
-                "where reading begins; `group-offsets` are the offsets of `properties.group.id`",
-            ),
-            option(
-                "scan.startup.timestamp-millis",
-                Number,
-                "(none)",
-                "the start in milliseconds since 1970, for `timestamp`",
-            ),
-            option(
-                "scan.startup.specific-offsets",
-                Text,
-                "(none)",
-                "the start per partition, as `partition:0,offset:42;partition:1,offset:300`, for `specific-offsets`",
-            ),
-            option(
-                "scan.bounded.mode",
-                Choice(&["unbounded", "latest-offset"]),
-                "unbounded",
-                "`latest-offset`: the job ends at the offsets that the topic had when the job started",
-            ),
-            option(
-                "scan.topic-partition-discovery.interval",
-                Time,
-                "5 min",
-                "how often the source looks for new partitions",
-            ),
-            KAFKA_GUARANTEE,
-            PREFIX,
-            PARTITIONER,
-            DEAD_LETTER,
-            IDLE,
-        ] },
-    Declaration { name: "nexmark", purpose: "Generates the events of the Nexmark benchmark. The table's name says which: `person`, `auction` or `bid`.", example: "CREATE TABLE bid (auction BIGINT, bidder BIGINT, price BIGINT) WITH (
-  'connector' = 'nexmark',
-  'events' = '1000000')", options: &[
-            option("events", Number, "(no end)", "the number of events of the whole stream"),
-            option("seed", Number, "1", "the seed of random values"),
-            IDLE,
-        ] },
-    Declaration { name: "print", purpose: "Prints every change on standard output.", example: "CREATE TABLE shown (product STRING, pieces INT) WITH (
-  'connector' = 'print',
-  'print-identifier' = 'orders')", options: &[option("print-identifier", Text, "(none)", "the text before each row")] },
-    Declaration { name: "redis", purpose: "Keys of a running Redis or Duramen server. Writes the newest row of each primary key. Reads rows in lookup joins.", example: "CREATE TABLE total (product STRING, orders BIGINT, PRIMARY KEY (product) NOT ENFORCED) WITH (
-  'connector' = 'redis',
-  'hostname' = '127.0.0.1',
-  'port' = '6379',
-  'key' = 'total')", options: &[HOSTNAME, SERVER_PORT, PASSWORD, DATABASE, KEY, VALUE, LOOKUP_REFRESH, GUARANTEE] },
-    Declaration { name: "redis-stream", purpose: "A stream of a Redis or Duramen server (XREAD, XADD). Each field of an entry is a column.", example: "CREATE TABLE orders (product STRING, pieces INT) WITH (
-  'connector' = 'redis-stream',
-  'hostname' = '127.0.0.1',
-  'stream' = 'orders',
-  'from' = '0')", options: &[
-            HOSTNAME,
-            SERVER_PORT,
-            PASSWORD,
-            DATABASE,
-            option("stream", Filled, "(the table's name)", "the key of the stream"),
-            option("from", Text, "0", "the id after which reading begins; `$` reads only new entries"),
-            option("csv.ignore-parse-errors", Flag, "false", "skip and count entries that cannot be read"),
-            option("json.ignore-parse-errors", Flag, "false", "the same"),
-            IDLE,
-        ] },
-    Declaration { name: "socket", purpose: "Lines over TCP or a Unix socket. A source connects or listens; with `listen` a connection that sends an unreadable record is closed and reported. A sink connects.", example: "CREATE TABLE orders (product STRING, pieces INT) WITH (
-  'connector' = 'socket',
-  'mode' = 'listen',
-  'port' = '9000',
-  'format' = 'json')", options: &[
-            option("hostname", Filled, "127.0.0.1", "where to connect, or to listen"),
-            option("port", Number, "(none)", "the port of TCP; or else `path`"),
-            option("path", Filled, "(none)", "a Unix socket"),
-            option(
-                "mode",
-                Choice(&["connect", "listen"]),
-                "connect",
-                "`connect`: the input ends with the connection; `listen`: clients connect, and the input never ends",
-            ),
-            DEAD_LETTER,
-            IDLE,
-        ] },
-    Declaration { name: "upsert-kafka", purpose: "Writes the newest row of each primary key to a topic of Kafka, and a message without a value for a deleted key. Needs the feature `kafka`.", example: "CREATE TABLE total (product STRING, orders BIGINT, PRIMARY KEY (product) NOT ENFORCED) WITH (
-  'connector' = 'upsert-kafka',
-  'topic' = 'totals',
-  'properties.bootstrap.servers' = 'localhost:9092',
-  'key.format' = 'json',
-  'value.format' = 'json')", options: &[TOPIC, SERVERS, PROPERTIES, FIELDS_INCLUDE, KAFKA_GUARANTEE, PREFIX, PARTITIONER] },
-];
 
 /// All formats.
 pub(crate) const FORMATS: &[Declaration] = &[
@@ -413,19 +218,21 @@ pub fn formats_wanted() -> String {
     FORMAT.wanted()
 }
 
-/// The connector's own options.
-pub fn of_connector(connector: &str) -> &'static [Declared] {
-    CONNECTORS.iter().find(|one| one.name == connector).map_or(&[], |one| one.options)
-}
-
 fn of_format(format: &str) -> &'static [Declared] {
     FORMATS.iter().find(|one| one.name == format).map_or(&[], |one| one.options)
 }
 
-/// Checks the options that WITH gives a connector's table; `has_format` says whether the connector takes a format.
-pub fn check(connector: &str, has_format: bool, columns: &[&str], given: &[(Name, String)]) -> Result<()> {
+/// Checks the options that WITH gives a table of a connector with these options of its own; `has_format` says whether
+/// the connector takes a format.
+pub fn check(
+    connector: &str,
+    own: &[Declared],
+    has_format: bool,
+    columns: &[&str],
+    given: &[(Name, String)],
+) -> Result<()> {
     let mut all: Vec<(String, Declared)> = vec![("connector".to_owned(), option("", Text, "", ""))];
-    all.extend(of_connector(connector).iter().map(|one| (one.name.to_owned(), *one)));
+    all.extend(own.iter().map(|one| (one.name.to_owned(), *one)));
     if has_format {
         let mut prefixes = vec![""];
         if connector.ends_with("kafka") {
@@ -534,9 +341,8 @@ mod tests {
 
     #[test]
     fn the_default_of_an_option_is_one_of_its_values() {
-        let all = CONNECTORS.iter().chain(FORMATS).flat_map(|one| one.options).chain(SESSION);
-        for one in all.filter(|one| one.default != REQUIRED && !one.default.starts_with('(')) {
-            assert!(one.kind.takes(one.default), "{one:?}");
+        for one in FORMATS.iter().flat_map(|one| one.options).chain(SESSION) {
+            assert!(one.has_possible_default(), "{one:?}");
         }
     }
 }

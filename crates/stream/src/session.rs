@@ -8,6 +8,7 @@ use sqlparser::ast::Query;
 
 use crate::catalog::{Attachment, Catalog, Relation, Table};
 use crate::compile;
+use crate::connectors;
 use crate::error::{Error, Position, Result};
 use crate::options;
 use crate::physical::Graph;
@@ -137,14 +138,17 @@ impl Session {
     fn statement(&mut self, statement: Statement) -> Result<Outcome> {
         match statement {
             Statement::CreateTable(definition) => {
-                let mut table = bind::table(&definition)?;
+                let mut table = bind::table(&definition, connectors::declared())?;
                 if let Some(timeout) = &self.idle_timeout {
                     let name = "scan.watermark.idle-timeout".to_owned();
                     table.options.entry(name).or_insert_with(|| timeout.clone());
                 }
-                if let Some(Attached { host, port, exactly_once, attachment }) = &self.attached {
+                if let Some(Attached { host, port, exactly_once, attachment }) = &self.attached
+                    && let Some(redis) = connectors::declared().find(|one| one.name == "redis")
+                {
                     let guarantee = if *exactly_once { "exactly-once" } else { "at-least-once" };
                     table.attach(
+                        redis,
                         &[
                             ("hostname", host),
                             ("port", &port.to_string()),

@@ -7,28 +7,21 @@ use std::time::{Duration, Instant};
 use duramen::Store;
 
 use super::clock::duration;
-use super::keyed_sink::{database, prefix, split};
-use super::resp_client::{Address, Client, Reply, scan};
-use super::row_sink::{Content, JobStore};
+use super::row_sink::Content;
 use super::texts::parse_or_null;
 use crate::batch::Batch;
 use crate::catalog::Table;
 use crate::compile::Source;
+use crate::connectors;
+use crate::connectors::keyed::{database, prefix, split};
+use crate::connectors::registration::KeyReader;
 use crate::error::{Error, Result};
 use crate::headroom::watch;
 use crate::types::{Row, Type};
 
-/// Keys requested at a time.
-const KEYS: usize = 1000;
-
-enum From {
-    Own(Box<JobStore>),
-    Server(Client),
-}
-
 /// A lookup table.
 pub struct Lookup {
-    from: From,
+    from: Box<dyn KeyReader>,
     table: Arc<Table>,
     source: Source,
     database: u8,
@@ -39,22 +32,9 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    /// For a table of connector 'duramen' or 'redis'.
+    /// For a table of a connector with lookups.
     pub fn open(table: &Arc<Table>, source: &Source, store: Option<&Store>) -> Result<Lookup> {
-        let from = match (table.connector.name, store) {
-            ("duramen", Some(store)) => From::Own(Box::new(JobStore::new(store)?)),
-            ("duramen", None) => {
-                return Err(Error::invalid(
-                    format!("`{}` of connector 'duramen' in a job without a store", table.name),
-                    "a store for the job: --store PATH",
-                ));
-            }
-            ("redis", _) => From::Server(Client::new(Address::of(table)?, database(table)?)),
-            (other, _) => {
-                return Err(Error::unsupported(format!("looking rows up in the connector '{other}'"))
-                    .hint("supported connectors: duramen, redis"));
-            }
-        };
+        let from = connectors::open_lookup(table, store)?;
         let refresh = match table.options.get("lookup.refresh") {
             None => None,
             Some(text) => Some(duration(text).ok_or_else(|| {
@@ -85,10 +65,7 @@ impl Lookup {
     pub fn rows(&mut self) -> Result<Batch> {
         self.read = Instant::now();
         let failed = |error| Error::connector(format!("cannot look up `{}`: {error}", self.table.name));
-        let found = match &mut self.from {
-            From::Own(job_store) => job_store.kept(self.database, self.prefix.as_bytes()).map_err(failed)?,
-            From::Server(client) => on_server(client, &self.prefix, self.json).map_err(failed)?,
-        };
+        let found = self.from.read(self.database, &self.prefix, self.json).map_err(failed)?;
         let mut batch = Batch::new(&self.source.types)?;
         for (key, kept) in found {
             watch()?;
@@ -124,29 +101,4 @@ impl Lookup {
         };
         self.source.reads.iter().zip(&self.source.types).map(value).collect()
     }
-}
-
-/// The keys with this prefix, and their values.
-fn on_server(client: &mut Client, prefix: &str, json: bool) -> Result<Vec<(String, Content)>> {
-    let keys = scan(prefix, |command| client.run(&[command]))?;
-    let keys: Vec<Vec<u8>> = keys.into_iter().collect();
-    let mut found = Vec::new();
-    for keys in keys.chunks(KEYS) {
-        let verb = if json { "GET" } else { "HGETALL" };
-        let gets: Vec<_> = keys.iter().map(|key| vec![verb.as_bytes().to_vec(), key.clone()]).collect();
-        for (key, reply) in keys.iter().zip(client.run(&gets)?) {
-            let text = |reply: &Reply| String::from_utf8_lossy(reply.text().unwrap_or_default()).into_owned();
-            let kept = match &reply {
-                reply if reply.is_null() => continue,
-                Reply::Aggregate { items, .. } if items.is_empty() => continue,
-                Reply::Aggregate { items, .. } => {
-                    let pairs = items.chunks_exact(2);
-                    Content::Hash(pairs.map(|pair| (text(&pair[0]), text(&pair[1]))).collect())
-                }
-                reply => Content::Text(text(reply)),
-            };
-            found.push((String::from_utf8_lossy(key).into_owned(), kept));
-        }
-    }
-    Ok(found)
 }

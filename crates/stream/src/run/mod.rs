@@ -3,37 +3,25 @@
 //! and checkpoints are steps of one [`Running`].
 
 mod checkpoint;
-mod claim;
-mod clock;
+pub(crate) mod claim;
+pub(crate) mod clock;
 mod csv;
-mod file;
-mod format;
+pub(crate) mod format;
 #[doc(hidden)]
 pub mod fuzzing;
-mod generate;
-mod identity;
-mod json;
-#[cfg(feature = "kafka")]
-mod kafka;
-mod keyed_sink;
+pub(crate) mod json;
 mod lookup;
 mod memory_limit;
-mod notice;
-mod outbox;
-mod parts;
-mod records;
-mod redis_stream;
-mod resp_client;
-mod row_sink;
-mod row_source;
-mod server_sink;
-mod sink;
-mod socket;
-mod source;
-mod split;
-mod texts;
+pub(crate) mod notice;
+pub(crate) mod outbox;
+pub(crate) mod parts;
+pub(crate) mod records;
+pub(crate) mod row_sink;
+pub(crate) mod row_source;
+pub(crate) mod split;
+pub(crate) mod texts;
 mod workers;
-mod writers;
+pub(crate) mod writers;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,6 +44,7 @@ pub(crate) use self::writers::two_tables;
 use crate::batch::Batch;
 use crate::catalog::Table;
 use crate::compile::{Held, Output, Program, Rows, Source, Threads};
+use crate::connectors;
 use crate::error::{Error, Result};
 use crate::headroom::{caught, watch};
 use crate::plan::partition::Partition;
@@ -400,7 +389,7 @@ impl Running {
         let mut targets: Vec<Target> = Vec::new();
         for (number, (sink, first)) in sinks.iter().zip(writers::of(sinks)).enumerate() {
             if first == number {
-                let take = sink::open(sink, number, place)?;
+                let take = connectors::open_sink(sink, number, place)?;
                 opened.push(Shared(Arc::new(Mutex::new(take))));
                 targets.push(Target::new(opened[opened.len() - 1].clone(), &sink.table));
             } else {
@@ -428,7 +417,7 @@ impl Running {
             let table = table_of(source)?;
             let reader = match own(table, source)? {
                 Some(reader) => reader,
-                None => source::open(table, source, place)?,
+                None => connectors::open_source(table, source, place)?,
             };
             Feed::new(reader, table, source)
         };

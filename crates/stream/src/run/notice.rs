@@ -14,7 +14,7 @@ pub fn show_notices(show: impl Fn(&str) + Send + Sync + 'static) {
 }
 
 /// Sends a notice.
-pub(super) fn notice(text: &str) {
+pub fn notice(text: &str) {
     if let Some(show) = SHOW.get() {
         show(text);
     }

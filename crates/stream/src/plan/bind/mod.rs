@@ -12,7 +12,7 @@ use std::sync::Arc;
 use sqlparser::ast::{Query, SetExpr, SetOperator, SetQuantifier};
 
 use super::{Field, Node, NodeOp, Sink};
-use crate::catalog::{Catalog, Column, Relation, Table, View, options};
+use crate::catalog::{Catalog, Column, Connector, Relation, Table, View, options};
 use crate::error::{Error, Position, Result};
 use crate::expr::Expr;
 use crate::sql::{ColumnKind, CreateTable, Deep, Insert, Name, position_of};
@@ -341,10 +341,13 @@ fn find_column(table: &Table, name: &Name) -> Result<usize> {
     })
 }
 
-/// A table from its definition.
-pub fn table(definition: &CreateTable) -> Result<Table> {
+/// A table from its definition; `known` are the connectors.
+pub fn table(
+    definition: &CreateTable,
+    known: impl Iterator<Item = &'static Connector> + Clone,
+) -> Result<Table> {
     let names: Vec<&str> = definition.columns.iter().map(|column| column.name.text.as_str()).collect();
-    let (connector, options) = options(&definition.name, &names, &definition.options)?;
+    let (connector, options) = options(known, &definition.name, &names, &definition.options)?;
     let mut scope = Scope::default();
     let mut physical = Vec::new();
     let mut columns: Vec<Column> = Vec::new();

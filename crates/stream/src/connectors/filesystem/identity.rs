@@ -11,8 +11,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 use serde_json::{Value, json};
 
-use super::row_source::place;
 use crate::error::{Error, Result};
+use crate::run::row_source::place;
 
 /// Bytes before the position that are in the checksum. The end of the part read differs between files, while headers do
 /// not.

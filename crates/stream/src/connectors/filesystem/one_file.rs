@@ -18,12 +18,12 @@ use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use super::claim::Existing;
-use super::format::Writing;
-use super::row_sink::RowSink;
-use super::writers::resolved;
 use crate::compile::{Output, Rows};
 use crate::error::{Error, Result};
+use crate::run::claim::Existing;
+use crate::run::format::Writing;
+use crate::run::row_sink::RowSink;
+use crate::run::writers::resolved;
 
 /// The sink.
 pub struct OneFile {

@@ -13,11 +13,11 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::topic_partition_list::Offset;
 
-use super::super::outbox::{Deliver, Encode, Failure, Messages, Name, Outage, messages};
 use super::broker::{Broker, Context};
 use super::encoding::Encoding;
 use crate::compile::Rows;
 use crate::error::{Error, Result};
+use crate::run::outbox::{Deliver, Encode, Failure, Messages, Name, Outage, messages};
 
 /// How long a call to the broker may take before the delivery starts over.
 const CALL: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! Opens sources, and reads files.
+//! Reads files.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, Metadata};
@@ -9,42 +9,19 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::clock::duration;
-use super::format::path;
 use super::identity::Known;
-use super::records::{Place, Records};
-use super::redis_stream::RedisStreamSource;
-use super::row_source::{RowSource, place};
-use super::split::Splitter;
-use super::{generate, socket};
 use crate::batch::Batch;
 use crate::catalog::Table;
 use crate::compile::Source;
 use crate::error::{Error, Result};
+use crate::options::duration;
+use crate::run::format::path;
+use crate::run::records::{Place, Records};
+use crate::run::row_source::{RowSource, place};
+use crate::run::split::Splitter;
 
-/// Opens the source of a table. `source` has the columns to read.
 pub fn open(table: &Table, source: &Source, place: Place<'_>) -> Result<Box<dyn RowSource>> {
-    match table.connector.name {
-        "filesystem" => Ok(Box::new(Files::open(table, source, place)?)),
-        "socket" => Ok(Box::new(socket::Lines::open(table, source, place)?)),
-        "redis-stream" => Ok(Box::new(RedisStreamSource::open(table, source)?)),
-        "datagen" => Ok(Box::new(generate::Datagen::new(table, source)?)),
-        "nexmark" => Ok(Box::new(generate::Nexmark::new(table, source)?)),
-        #[cfg(feature = "kafka")]
-        "kafka" => Ok(Box::new(super::kafka::Log::open(table, source, place)?)),
-        #[cfg(not(feature = "kafka"))]
-        "kafka" => Err(without_kafka(table)),
-        other => Err(Error::unsupported(format!("reading from the connector '{other}'"))
-            .hint("supported connectors: filesystem, socket, redis-stream, kafka, datagen, nexmark")),
-    }
-}
-
-/// The error for a connector that is not compiled into this program.
-#[cfg(not(feature = "kafka"))]
-pub fn without_kafka(table: &Table) -> Error {
-    let name = table.connector.name;
-    Error::unsupported(format!("the connector '{name}' of `{}` in this build", table.name))
-        .hint("a build with the feature kafka has it: cargo build --release --features kafka")
+    Ok(Box::new(Files::open(table, source, place)?))
 }
 
 /// Lines of a file, or of all files of a directory, in the order of their names. With `'source.monitor-interval'` files

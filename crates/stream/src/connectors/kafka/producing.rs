@@ -10,12 +10,12 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use serde_json::Value;
 
-use super::super::outbox::Outage;
-use super::super::row_sink::{CommitParticipant, JobStore, RowSink};
 use super::broker::{Broker, Context, lock};
 use super::encoding::Encoding;
 use crate::compile::{Output, Rows};
 use crate::error::Result;
+use crate::run::outbox::Outage;
+use crate::run::row_sink::{CommitParticipant, JobStore, RowSink};
 
 /// How long a job that is being stopped, or ends, waits for the broker.
 const LAST: Duration = Duration::from_secs(30);

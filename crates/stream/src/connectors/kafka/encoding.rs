@@ -1,10 +1,10 @@
 //! Rows as keys and values of messages.
 
-use super::super::format::{Format, write_record};
 use crate::catalog::Table;
 use crate::compile::Rows;
 use crate::error::{Error, Result};
 use crate::plan::changelog::RowKind;
+use crate::run::format::{Format, write_record};
 use crate::types::{DataType, Value};
 
 /// The columns of keys and of values.

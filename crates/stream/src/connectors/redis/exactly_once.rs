@@ -15,15 +15,15 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::claim::{Claim, Existing, keys_table, owned, strangers_refused};
-use super::keyed_sink::{Changed, KeyedSink};
-use super::outbox::{Deliver, Encode, Failure, Messages, Name, append, messages};
-use super::resp_client::{Address, Client, Reply, scan, words};
-use super::row_sink::{Content, JobStore};
 use crate::catalog::Table;
 use crate::compile::Rows;
+use crate::connectors::client::{Address, Client, Reply, scan, words};
+use crate::connectors::keyed::{Changed, KeyedSink};
 use crate::error::{Error, Result};
 use crate::headroom::{LARGE, require};
+use crate::run::claim::{Claim, Existing, keys_table, owned, strangers_refused};
+use crate::run::outbox::{Deliver, Encode, Failure, Messages, Name, append, messages};
+use crate::run::row_sink::{Content, JobStore};
 
 /// A `MULTI` is in memory as commands and as what is sent of them.
 const COPIES: usize = 2;

@@ -10,9 +10,20 @@ use std::time::{Duration, Instant};
 pub use duramen_resp::Reply;
 use duramen_resp::{Malformed, Replies, encode_command};
 
-use super::notice::notice;
 use crate::catalog::{Attachment, Table};
 use crate::error::{Error, Result};
+use crate::options::Kind::{Name, Number, Text};
+use crate::options::{Declared, option};
+use crate::run::notice::notice;
+
+/// The option of all connectors to a server.
+pub const HOSTNAME: Declared = option("hostname", Name, "127.0.0.1", "the server");
+
+/// The option of all connectors to a server.
+pub const PORT: Declared = option("port", Number, "6379", "its port");
+
+/// The option of all connectors to a server.
+pub const PASSWORD: Declared = option("password", Text, "(none)", "its password");
 
 /// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]

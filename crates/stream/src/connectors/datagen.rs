@@ -1,17 +1,63 @@
-//! Sources that generate their rows: `datagen` and `nexmark`.
+//! `datagen`: random rows and sequences.
 
 use std::time::Instant;
 
-use super::clock::now;
-use super::row_source::{RowSource, place};
+use super::registration::Registration;
 use crate::batch::Batch;
-use crate::catalog::Table;
+use crate::catalog::{Connector, Table};
 use crate::compile::Source;
 use crate::error::{Error, Result};
-use crate::nexmark::{self, Generator};
+use crate::options::Kind::{Choice, Number};
+use crate::options::{IDLE, option};
+use crate::run::clock::now;
+use crate::run::row_source::{RowSource, place};
 use crate::types::{DataType, Row, Value, decimal};
 
-fn option<T: std::str::FromStr>(table: &Table, name: &str) -> Result<Option<T>> {
+/// What it declares.
+const CONNECTOR: Connector = Connector {
+    name: "datagen",
+    purpose: "Generates random rows or sequences, for tests and measurements.",
+    example: "CREATE TABLE orders (id BIGINT, product STRING, pieces INT) WITH (
+  'connector' = 'datagen',
+  'rows-per-second' = '1000',
+  'fields.id.kind' = 'sequence',
+  'fields.product.length' = '8',
+  'fields.pieces.min' = '1',
+  'fields.pieces.max' = '20')",
+    options: &[
+        option("number-of-rows", Number, "(no end)", "the number of rows"),
+        option("rows-per-second", Number, "(as fast as they are taken)", "the number of rows per second"),
+        option("seed", Number, "1", "the seed of random values"),
+        option("fields.#.kind", Choice(&["random", "sequence"]), "random", "random values or a sequence"),
+        option("fields.#.min", Number, "(the type's)", "the least random number"),
+        option("fields.#.max", Number, "(the type's)", "the greatest random number"),
+        option("fields.#.start", Number, "0", "the first number of a sequence"),
+        option(
+            "fields.#.end",
+            Number,
+            "(the type's)",
+            "the last number of a sequence, where the source ends",
+        ),
+        option("fields.#.length", Number, "100", "the number of characters of a random string"),
+        IDLE,
+    ],
+    source: true,
+    sink: None,
+    lookup: false,
+    format: false,
+    written: None,
+};
+
+/// Its place in the registry.
+pub const REGISTRATION: Registration = Registration::new(
+    &CONNECTOR,
+    Some(|table, source, _| Ok(Box::new(Datagen::new(table, source)?))),
+    None,
+    None,
+);
+
+/// The number that an option has.
+pub fn number<T: std::str::FromStr>(table: &Table, name: &str) -> Result<Option<T>> {
     match table.options.get(name) {
         None => Ok(None),
         Some(text) => match text.parse() {
@@ -55,14 +101,14 @@ impl Datagen {
     /// Generates the columns that `source` wants.
     pub fn new(table: &Table, source: &Source) -> Result<Datagen> {
         let mut columns = Vec::new();
-        let mut rows: Option<u64> = option(table, "number-of-rows")?;
+        let mut rows: Option<u64> = number(table, "number-of-rows")?;
         for (read, ty) in source.reads.iter().zip(&source.types) {
             let name = &table.columns[table.physical[*read]].name;
             let field = |what: &str| format!("fields.{name}.{what}");
             let kind = match table.options.get(&field("kind")).map_or("random", String::as_str) {
                 "sequence" => {
-                    let start = option(table, &field("start"))?.unwrap_or(0);
-                    let end = option(table, &field("end"))?.unwrap_or(i64::MAX);
+                    let start = number(table, &field("start"))?.unwrap_or(0);
+                    let end = number(table, &field("end"))?.unwrap_or(i64::MAX);
                     // A sequence ends the source.
                     let count = u64::try_from(i128::from(end) - i128::from(start) + 1).unwrap_or(u64::MAX);
                     rows = Some(rows.map_or(count, |rows| rows.min(count)));
@@ -70,7 +116,7 @@ impl Datagen {
                 }
                 "random" => match &ty.data {
                     data if data.is_character() => {
-                        Kind::Text { length: option(table, &field("length"))?.unwrap_or(100) }
+                        Kind::Text { length: number(table, &field("length"))?.unwrap_or(100) }
                     }
                     data if data.is_timestamp() => Kind::Now,
                     DataType::TinyInt => bounds(table, &field, i64::from(i8::MAX))?,
@@ -95,8 +141,8 @@ impl Datagen {
             };
             columns.push((kind, ty.data.clone()));
         }
-        let per_second = option(table, "rows-per-second")?;
-        let random = option(table, "seed")?.unwrap_or(1);
+        let per_second = number(table, "rows-per-second")?;
+        let random = number(table, "seed")?.unwrap_or(1);
         Ok(Datagen { columns, rows, made: 0, before: 0, per_second, began: Instant::now(), random })
     }
 
@@ -111,8 +157,8 @@ impl Datagen {
 }
 
 fn bounds(table: &Table, field: &dyn Fn(&str) -> String, most: i64) -> Result<Kind> {
-    let min = option(table, &field("min"))?.unwrap_or(-most);
-    let max = option(table, &field("max"))?.unwrap_or(most);
+    let min = number(table, &field("min"))?.unwrap_or(-most);
+    let max = number(table, &field("max"))?.unwrap_or(most);
     if min > max {
         return Err(Error::invalid(
             format!("'{}' = {min} above {max}", field("min")),
@@ -181,70 +227,6 @@ impl RowSource for Datagen {
         self.made = place(position, "rows")?;
         self.before = self.made;
         self.random = place(position, "random")?;
-        Ok(())
-    }
-}
-
-/// One of Nexmark's tables. `events` is the number of events of the whole stream, of which only this table's are taken.
-pub struct Nexmark {
-    generator: Generator,
-    table: String,
-    reads: Vec<usize>,
-    next: u64,
-    events: u64,
-}
-
-impl Nexmark {
-    /// The columns that `source` wants.
-    pub fn new(table: &Table, source: &Source) -> Result<Nexmark> {
-        let Some(columns) = nexmark::columns(&table.name) else {
-            return Err(Error::invalid(
-                format!("the table `{}` of connector 'nexmark'", table.name),
-                "person, auction or bid",
-            ));
-        };
-        let place = |read: &usize| {
-            let name = &table.columns[table.physical[*read]].name;
-            columns.iter().position(|column| column == name).ok_or_else(|| {
-                Error::invalid(format!("column `{name}` of `{}`", table.name), columns.join(", "))
-            })
-        };
-        let reads: Result<Vec<usize>> = source.reads.iter().map(place).collect();
-        Ok(Nexmark {
-            generator: Generator::new(option(table, "seed")?.unwrap_or(1)),
-            table: table.name.clone(),
-            reads: reads?,
-            next: 0,
-            events: option(table, "events")?.unwrap_or(u64::MAX),
-        })
-    }
-}
-
-impl RowSource for Nexmark {
-    fn ends(&self) -> bool {
-        self.events < u64::MAX
-    }
-
-    fn read_rows(&mut self, batch: &mut Batch, rows: usize) -> Result<bool> {
-        // Counts events, not rows, so that the times of all tables advance together.
-        let end = self.events.min(self.next + rows as u64);
-        for number in self.next..end {
-            let event = self.generator.event(number);
-            if event.table == self.table {
-                let row: Row = self.reads.iter().map(|read| event.row[*read].clone()).collect();
-                batch.push(&row)?;
-            }
-        }
-        self.next = end;
-        Ok(self.next < self.events)
-    }
-
-    fn position(&self) -> serde_json::Value {
-        serde_json::json!({ "events": self.next })
-    }
-
-    fn seek(&mut self, position: &serde_json::Value) -> Result<()> {
-        self.next = place(position, "events")?;
         Ok(())
     }
 }

@@ -1,28 +1,18 @@
-//! Redis streams: each entry is a row, and its fields are columns by name.
-//!
-//! | option | meaning |
-//! |---|---|
-//! | `stream` | the key, the table's name by default |
-//! | `from` | the id after which to begin, `0` by default; `$` reads only new entries |
-//! | `hostname`, `port`, `password`, `database` | the server |
-//!
-//! A source resumes from the id in the checkpoint, and never ends. A sink adds an entry for each row, at least once:
-//! after a crash some entries repeat.
+//! Reads entries with XREAD.
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
 
-use super::keyed_sink::database;
-use super::resp_client::{Address, Client, Reply, words};
-use super::row_sink::RowSink;
-use super::row_source::RowSource;
-use super::split::RECORD_BYTES_MAX;
-use super::texts::parse_or_null;
+use super::client;
 use crate::batch::Batch;
 use crate::catalog::Table;
-use crate::compile::{Output, Rows, Source};
+use crate::compile::Source;
+use crate::connectors::client::{Client, Reply, words};
 use crate::error::{Error, Result};
+use crate::run::row_source::RowSource;
+use crate::run::split::RECORD_BYTES_MAX;
+use crate::run::texts::parse_or_null;
 use crate::types::{DataType, Row, Type, Value};
 
 /// The bytes that one read should bring. The number of entries requested follows from the size of the last ones.
@@ -34,13 +24,8 @@ const FIRST: usize = 64;
 /// The pause before a stream without new entries is read again.
 const PAUSE: Duration = Duration::from_millis(10);
 
-fn client(table: &Table) -> Result<(Client, String)> {
-    let client = Client::new(Address::of(table)?, database(table)?);
-    Ok((client, table.options.get("stream").unwrap_or(&table.name).clone()))
-}
-
 /// A source.
-pub struct RedisStreamSource {
+pub struct Entries {
     client: Client,
     table: String,
     stream: String,
@@ -53,15 +38,15 @@ pub struct RedisStreamSource {
     count: usize,
 }
 
-impl RedisStreamSource {
+impl Entries {
     /// The source of a table of connector 'redis-stream'.
-    pub fn open(table: &Table, source: &Source) -> Result<RedisStreamSource> {
+    pub fn open(table: &Table, source: &Source) -> Result<Entries> {
         let (client, stream) = client(table)?;
         let name = |read: &usize| table.columns[table.physical[*read]].name.clone();
         let skip = |format: &str| {
             table.options.get(&format!("{format}.ignore-parse-errors")).is_some_and(|value| value == "true")
         };
-        Ok(RedisStreamSource {
+        Ok(Entries {
             client,
             table: table.name.clone(),
             stream,
@@ -97,7 +82,7 @@ impl RedisStreamSource {
     }
 }
 
-impl RowSource for RedisStreamSource {
+impl RowSource for Entries {
     fn read_rows(&mut self, batch: &mut Batch, rows: usize) -> Result<bool> {
         if self.looked.is_some_and(|looked| looked.elapsed() < PAUSE) {
             return Ok(true);
@@ -150,7 +135,7 @@ impl RowSource for RedisStreamSource {
     }
 
     fn seek(&mut self, position: &Json) -> Result<()> {
-        self.skipped = super::row_source::place(position, "skipped")?;
+        self.skipped = crate::run::row_source::place(position, "skipped")?;
         match position["last"].as_str() {
             Some(last) => self.last = last.to_owned(),
             None => {
@@ -160,47 +145,3 @@ impl RowSource for RedisStreamSource {
         Ok(())
     }
 }
-
-/// A sink.
-pub struct RedisStreamSink {
-    client: Client,
-    table: String,
-    stream: String,
-    columns: Vec<String>,
-}
-
-impl RedisStreamSink {
-    /// The sink of a table of connector 'redis-stream'.
-    pub fn open(table: &Table) -> Result<RedisStreamSink> {
-        let (client, stream) = client(table)?;
-        let columns = table.physical.iter().map(|column| table.columns[*column].name.clone()).collect();
-        Ok(RedisStreamSink { client, table: table.name.clone(), stream, columns })
-    }
-}
-
-impl Output for RedisStreamSink {
-    fn take(&mut self, rows: &Rows<'_>) -> Result<()> {
-        let mut commands = Vec::new();
-        for (_, row) in rows.iter() {
-            let mut add = words(&["XADD", &self.stream, "*"]);
-            for (name, (value, ty)) in self.columns.iter().zip(row.iter().zip(rows.types())) {
-                if !value.is_null() {
-                    add.push(name.as_bytes().to_vec());
-                    add.push(match value {
-                        Value::Bytes(bytes) => bytes.to_vec(),
-                        value => value.text(ty).into_bytes(),
-                    });
-                }
-            }
-            // An entry must have at least one field.
-            if add.len() == 3 {
-                add.extend(words(&["", ""]));
-            }
-            commands.push(add);
-        }
-        let added = self.client.run(&commands);
-        added.map(|_| ()).map_err(|error| Error::connector(format!("cannot write `{}`: {error}", self.table)))
-    }
-}
-
-impl RowSink for RedisStreamSink {}

@@ -11,21 +11,37 @@
 //! `duramen` writes to the job's own store, in the checkpoint, exactly once; `duramen serve` serves that store while
 //! the job does not run. `redis` writes to a running server at once: after a crash some keys are written again with the
 //! same rows. With `'sink.delivery-guarantee' = 'exactly-once'` it writes after each checkpoint, in one transaction
-//! (`server_sink.rs`).
+//! (`redis/exactly_once.rs`).
 
 use std::collections::BTreeMap;
 
-use serde_json::Value as Json;
-
-use super::claim::{Claim, Existing, Strangers, keys_table, owned, strangers_refused};
-use super::resp_client::{Address, Client, words};
-use super::row_sink::{CommitParticipant, Content, JobStore, RowSink};
-use super::{json, texts};
 use crate::catalog::Table;
-use crate::compile::{Output, Rows};
+use crate::compile::Rows;
 use crate::error::{Error, Result};
+use crate::options::Kind::{Choice, Number, Text, Time};
+use crate::options::{Declared, option};
 use crate::plan::changelog::RowKind;
+use crate::run::row_sink::Content;
+use crate::run::{json, texts};
 use crate::types::{DataType, Value};
+
+/// The option of all connectors with keys.
+pub const DATABASE: Declared = option("database", Number, "0", "the number of the database");
+
+/// The option of all connectors with keys.
+pub const LOOKUP_REFRESH: Declared =
+    option("lookup.refresh", Time, "(once)", "how often a lookup join reads the table again");
+
+/// The option of all connectors with keys.
+pub const KEY: Declared = option("key", Text, "(the table's name)", "the prefix of the keys, before a `:`");
+
+/// The option of all connectors with keys.
+pub const VALUE: Declared = option(
+    "value",
+    Choice(&["hash", "json"]),
+    "hash",
+    "a hash with one field per column that is not NULL, or the row as a JSON string",
+);
 
 /// How rows become keys and values.
 pub struct KeyedSink {
@@ -49,6 +65,12 @@ pub fn database(table: &Table) -> Result<u8> {
 /// The prefix of a table's keys.
 pub fn prefix(table: &Table) -> String {
     format!("{}:", table.options.get("key").unwrap_or(&table.name))
+}
+
+/// The keys that a table writes, for people.
+pub fn written(table: &Table) -> String {
+    let database = table.options.get("database").map_or("0", String::as_str);
+    format!("the keys {}* of database {database}", prefix(table))
 }
 
 /// The values of a primary key as the part of a key after its prefix, separated by `:`. In all but the last value a `\`
@@ -124,6 +146,16 @@ impl KeyedSink {
         })
     }
 
+    /// The name of its table.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The names of its columns.
+    pub fn columns(&self) -> &[String] {
+        &self.columns
+    }
+
     /// The number of its database.
     pub fn database(&self) -> u8 {
         self.database
@@ -164,7 +196,7 @@ impl KeyedSink {
 
 /// The changes of rows by key: the newest counts. A row that replaces another is preceded by the old row. The old row
 /// is deleted if no new row follows under its key, because a filter dropped it.
-fn changes(keyed: &KeyedSink, rows: &Rows<'_>, mut each: impl FnMut(String, Option<Content>)) {
+pub fn changes(keyed: &KeyedSink, rows: &Rows<'_>, mut each: impl FnMut(String, Option<Content>)) {
     for (kind, row) in rows.iter() {
         let (key, kept) = keyed.entry(kind, &row, rows.types());
         each(key, kept);
@@ -205,187 +237,6 @@ impl Changed {
         std::mem::take(&mut self.rows)
     }
 }
-
-/// When the newest rows take this many bytes, a checkpoint is made.
-const FULL_BYTES: usize = 256 << 20;
-
-/// A keyed sink in the job's own store. A separate table has the keys that the job has written: it never changes
-/// others, unless an option says so.
-pub struct Own {
-    keyed: KeyedSink,
-    job: String,
-    /// The name of the table of its keys.
-    owned: String,
-    existing: Existing,
-    changed: Changed,
-}
-
-impl Own {
-    /// A sink of a job, a table of connector 'duramen'.
-    pub fn open(table: &Table, job: &str, existing: Existing) -> Result<Own> {
-        Ok(Own {
-            keyed: KeyedSink::of(table)?,
-            job: job.to_owned(),
-            owned: keys_table(job, &table.name, false),
-            existing,
-            changed: Changed::default(),
-        })
-    }
-}
-
-impl Output for Own {
-    fn take(&mut self, rows: &Rows<'_>) -> Result<()> {
-        self.changed.add(&self.keyed, rows);
-        Ok(())
-    }
-}
-
-impl RowSink for Own {
-    fn end_part(&mut self) -> Result<(Json, Option<Box<dyn CommitParticipant>>)> {
-        let part = OwnPart {
-            name: self.keyed.name.clone(),
-            job: self.job.clone(),
-            database: self.keyed.database,
-            owned: self.owned.clone(),
-            existing: self.existing,
-            changed: self.changed.take(),
-        };
-        Ok((Json::Null, Some(Box::new(part))))
-    }
-
-    fn is_full(&self) -> bool {
-        self.changed.bytes() >= FULL_BYTES
-    }
-
-    fn look(&mut self, job_store: &mut JobStore, _: &Claim, strangers: &mut Strangers) -> Result<()> {
-        let database = self.keyed.database;
-        // Keys of a sink that now has another name belong to the job too.
-        let own = job_store.keys_tables(&self.job)?;
-        for (key, _) in job_store.with_prefix(database, self.keyed.prefix.as_bytes())? {
-            let entry = owned(database, &key);
-            let mut is_own = false;
-            for table in &own {
-                is_own |= job_store.has(table, &entry)?;
-            }
-            if self.keyed.is_key(&key) && !is_own {
-                strangers.key(&self.owned, database, &key);
-            }
-        }
-        Ok(())
-    }
-}
-
-struct OwnPart {
-    name: String,
-    job: String,
-    database: u8,
-    owned: String,
-    existing: Existing,
-    changed: BTreeMap<String, Option<Content>>,
-}
-
-impl OwnPart {
-    /// Writes a key, and records that it belongs to the job. Both take effect with the checkpoint.
-    fn write(
-        &self,
-        job_store: &mut JobStore,
-        own: &duramen::Table,
-        key: &[u8],
-        kept: Option<&Content>,
-    ) -> Result<()> {
-        let entry = owned(self.database, key);
-        let is_own = job_store.has(own, &entry)?;
-        let Some(kept) = kept else {
-            if is_own {
-                job_store.take_out(own, &entry)?;
-                job_store.delete(self.database, key)?;
-            }
-            return Ok(());
-        };
-        if !is_own {
-            if self.existing == Existing::Refuse && job_store.exists(self.database, key)? {
-                let name = format!("key {} of database {}", String::from_utf8_lossy(key), self.database);
-                return Err(strangers_refused(&self.job, 1, &[name]));
-            }
-            job_store.enter(own, &entry)?;
-        }
-        match kept {
-            Content::Text(text) => job_store.put_string(self.database, key, text.as_bytes()),
-            Content::Hash(fields) => job_store.put_hash(self.database, key, fields),
-        }
-    }
-}
-
-impl CommitParticipant for OwnPart {
-    fn prepare(&mut self, job_store: &mut JobStore) -> Result<()> {
-        if self.changed.is_empty() {
-            return Ok(());
-        }
-        let own = job_store.table(&self.owned)?;
-        for (key, kept) in &self.changed {
-            self.write(job_store, &own, key.as_bytes(), kept.as_ref())
-                .map_err(|error| Error::connector(format!("cannot write `{}`: {error}", self.name)))?;
-        }
-        Ok(())
-    }
-
-    fn publish(&mut self) -> Result<()> {
-        Ok(())
-    }
-}
-
-/// A keyed sink in a running server.
-pub struct Remote {
-    keyed: KeyedSink,
-    client: Client,
-}
-
-impl Remote {
-    /// For a table of connector 'redis'; it connects when the first row comes.
-    pub fn open(table: &Table) -> Result<Remote> {
-        let keyed = KeyedSink::of(table)?;
-        let client = Client::new(Address::of(table)?, keyed.database);
-        Ok(Remote { keyed, client })
-    }
-}
-
-impl Output for Remote {
-    fn take(&mut self, rows: &Rows<'_>) -> Result<()> {
-        // Of several changes of one key in a batch only the newest is written.
-        let mut changed = BTreeMap::new();
-        changes(&self.keyed, rows, |key, kept| {
-            changed.insert(key, kept);
-        });
-        let mut commands: Vec<Vec<Vec<u8>>> = Vec::new();
-        for (key, kept) in &changed {
-            match kept {
-                None => commands.push(words(&["DEL", key])),
-                Some(Content::Text(text)) => commands.push(words(&["SET", key, text])),
-                Some(Content::Hash(fields)) => {
-                    let mut set = words(&["HSET", key]);
-                    for (name, value) in fields {
-                        set.push(name.as_bytes().to_vec());
-                        set.push(value.as_bytes().to_vec());
-                    }
-                    // Fields that are NULL now.
-                    let gone = |name: &&String| !fields.iter().any(|(field, _)| field == *name);
-                    let gone: Vec<&str> =
-                        self.keyed.columns.iter().filter(gone).map(String::as_str).collect();
-                    commands.push(set);
-                    if !gone.is_empty() {
-                        commands.push(words(&[&["HDEL", key.as_str()], gone.as_slice()].concat()));
-                    }
-                }
-            }
-        }
-        self.client
-            .run(&commands)
-            .map(|_| ())
-            .map_err(|error| Error::connector(format!("cannot write `{}`: {error}", self.keyed.name)))
-    }
-}
-
-impl RowSink for Remote {}
 
 #[cfg(test)]
 mod tests {

@@ -9,9 +9,9 @@ use rdkafka::message::DeliveryResult;
 use rdkafka::producer::ProducerContext;
 use rdkafka::{ClientContext, Message};
 
-use super::super::outbox::Outage;
 use crate::catalog::Table;
 use crate::error::{Error, Result};
+use crate::run::outbox::Outage;
 
 /// Locks data that clients' threads share.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,39 +1,18 @@
-//! Sockets: records as lines, over TCP or Unix sockets.
-//!
-//! | options | are |
-//! |---|---|
-//! | `hostname`, `port` | where to connect, or to listen (`hostname` is 127.0.0.1 if it is not given) |
-//! | `path` | the same for a Unix socket |
-//! | `mode` | `connect` (default): the input ends with the connection. `listen`: others connect, any number of them, and the input never ends |
-//!
-//! Peers of a listening socket are read in turn. Their unfinished records together are bounded, see
-//! [`UNFINISHED_BYTES_MAX`].
-//!
-//! Data from a socket cannot be read again: a crash loses the rows read since the last checkpoint.
+//! Reads lines from connections.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::io::ErrorKind;
 
 use serde_json::{Value, json};
 
-use super::format::{Format, Writing};
-use super::notice::notice;
-use super::records::{Place, Records};
-use super::resp_client::Address;
-use super::row_sink::{CommitParticipant, RowSink};
-use super::row_source::RowSource;
-use super::split::{RECORD_BYTES_MAX, Splitter};
+use super::stream::{Listener, Socket, Stream};
 use crate::batch::Batch;
 use crate::catalog::Table;
-use crate::compile::{Output, Rows, Source};
+use crate::compile::Source;
 use crate::error::{Error, Result};
-
-/// How long a peer that does not answer is retried.
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::run::notice::notice;
+use crate::run::records::{Place, Records};
+use crate::run::row_source::RowSource;
+use crate::run::split::{RECORD_BYTES_MAX, Splitter};
 
 /// The bytes of unfinished records of all connections of a listening socket. Beyond it the connection with the longest
 /// one is closed. Four of the longest records: one peer that never ends a record does not keep others from theirs.
@@ -44,121 +23,6 @@ const READ_BYTES: usize = 4 << 20;
 
 /// The buffers that a connection keeps between two records, if others may connect too.
 const SPARE_BYTES: usize = 1 << 16;
-
-/// The address of a socket.
-#[derive(Debug)]
-enum Socket {
-    Tcp(String, u16),
-    Unix(PathBuf),
-}
-
-impl Socket {
-    fn of(table: &Table, place: Place<'_>) -> Result<Socket> {
-        match (table.options.get("path"), table.options.contains_key("port")) {
-            (Some(path), _) => Ok(Socket::Unix(place.directory.join(path))),
-            (None, true) => {
-                let Address { host, port, .. } = Address::of(table)?;
-                Ok(Socket::Tcp(host, port))
-            }
-            (None, false) => Err(Error::invalid(
-                format!("neither 'port' nor 'path' for `{}`", table.name),
-                "'hostname' and 'port' of TCP, or the 'path' of a Unix socket",
-            )),
-        }
-    }
-
-    fn connect(&self) -> std::io::Result<Stream> {
-        match self {
-            Socket::Tcp(host, port) => TcpStream::connect((host.as_str(), *port)).map(Stream::Tcp),
-            Socket::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
-        }
-    }
-
-    /// Retries until a peer listens.
-    fn connect_patiently(&self, table: &str) -> Result<Stream> {
-        let began = Instant::now();
-        let mut told = false;
-        loop {
-            match self.connect() {
-                Ok(stream) => return Ok(stream),
-                Err(error) if began.elapsed() > PATIENCE => {
-                    return Err(Error::connector(format!("cannot connect `{table}` to {self:?}: {error}")));
-                }
-                Err(error) => {
-                    if !told {
-                        let seconds = PATIENCE.as_secs();
-                        notice(&format!(
-                            "waiting up to {seconds} s to connect `{table}` to {self:?}: {error}"
-                        ));
-                        told = true;
-                    }
-                    std::thread::sleep(Duration::from_millis(100));
-                }
-            }
-        }
-    }
-
-    fn listen(&self) -> std::io::Result<Listener> {
-        let listener = match self {
-            Socket::Tcp(host, port) => Listener::Tcp(TcpListener::bind((host.as_str(), *port))?),
-            Socket::Unix(path) => {
-                // Left by a killed process. A socket with a listener is not removed, and neither is a file.
-                let is_socket = path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket());
-                if is_socket && UnixStream::connect(path).is_err() {
-                    let _ = std::fs::remove_file(path);
-                }
-                Listener::Unix(UnixListener::bind(path)?)
-            }
-        };
-        match &listener {
-            Listener::Tcp(listener) => listener.set_nonblocking(true)?,
-            Listener::Unix(listener) => listener.set_nonblocking(true)?,
-        }
-        Ok(listener)
-    }
-}
-
-enum Listener {
-    Tcp(TcpListener),
-    Unix(UnixListener),
-}
-
-impl Listener {
-    fn accept(&self) -> std::io::Result<Stream> {
-        match self {
-            Listener::Tcp(listener) => listener.accept().map(|(stream, _)| Stream::Tcp(stream)),
-            Listener::Unix(listener) => listener.accept().map(|(stream, _)| Stream::Unix(stream)),
-        }
-    }
-}
-
-enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Stream {
-    fn set_nonblocking(&self) -> std::io::Result<()> {
-        match self {
-            Stream::Tcp(stream) => stream.set_nonblocking(true),
-            Stream::Unix(stream) => stream.set_nonblocking(true),
-        }
-    }
-
-    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => stream.read(into),
-            Stream::Unix(stream) => stream.read(into),
-        }
-    }
-
-    fn write_all(&mut self, bytes: &[u8]) -> std::io::Result<()> {
-        match self {
-            Stream::Tcp(stream) => stream.write_all(bytes),
-            Stream::Unix(stream) => stream.write_all(bytes),
-        }
-    }
-}
 
 /// A connection that sends records.
 struct Connection {
@@ -394,7 +258,7 @@ impl RowSource for Lines {
     }
 
     fn seek(&mut self, position: &Value) -> Result<()> {
-        self.records.set_skipped(super::row_source::place(position, "skipped")?);
+        self.records.set_skipped(crate::run::row_source::place(position, "skipped")?);
         Ok(())
     }
 
@@ -403,45 +267,12 @@ impl RowSource for Lines {
     }
 }
 
-/// A sink.
-pub struct Sender {
-    socket: Socket,
-    stream: Option<Stream>,
-    writing: Writing,
-    table: String,
-}
-
-impl Sender {
-    /// For a table of connector 'socket'; it connects when the first row comes.
-    pub fn open(table: &Table, place: Place<'_>) -> Result<Sender> {
-        let writing = Writing::new(Format::of(table)?, table);
-        Ok(Sender { socket: Socket::of(table, place)?, stream: None, writing, table: table.name.clone() })
-    }
-}
-
-impl Output for Sender {
-    fn take(&mut self, rows: &Rows<'_>) -> Result<()> {
-        let mut stream = match self.stream.take() {
-            Some(stream) => stream,
-            None => self.socket.connect_patiently(&self.table)?,
-        };
-        stream.write_all(self.writing.text(rows)?.as_bytes()).map_err(|error| {
-            Error::connector(format!("cannot write to the socket of `{}`: {error}", self.table))
-        })?;
-        self.stream = Some(stream);
-        Ok(())
-    }
-}
-
-impl RowSink for Sender {
-    fn end_part(&mut self) -> Result<(Value, Option<Box<dyn CommitParticipant>>)> {
-        Ok((Value::Null, None))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::unix::net::UnixStream;
 
     #[test]
     fn the_longest_unfinished_record_is_closed_when_all_together_are_too_long() {

@@ -24,13 +24,13 @@ use rdkafka::topic_partition_list::Offset;
 use rdkafka::{Message, TopicPartitionList};
 use serde_json::{Value, json};
 
-use super::super::clock::duration;
-use super::super::format::{Format, Reading};
-use super::super::outbox::Outage;
-use super::super::records::{Place, Records};
-use super::super::row_source::{RowSource, place};
 use super::broker::{Broker, Context, place_of};
 use super::encoding::Fields;
+use crate::options::duration;
+use crate::run::format::{Format, Reading};
+use crate::run::outbox::Outage;
+use crate::run::records::{Place, Records};
+use crate::run::row_source::{RowSource, place};
 
 use crate::batch::Batch;
 use crate::catalog::Table;
