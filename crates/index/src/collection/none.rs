@@ -6,6 +6,7 @@ use crate::stripes::{LockedStripe, Stripes};
 use crate::{KeepFilter, KeyBytes, Keys, Loaded, PagesOf, Slot};
 use duramen_log::Result;
 use duramen_log::sync::Arc;
+use duramen_media::Offset;
 use std::convert::Infallible;
 use std::marker::PhantomData;
 
@@ -40,6 +41,13 @@ pub fn position_of(_: u64) -> u64 {
     unreachable!("no model has collections")
 }
 
+pub struct Change<'k> {
+    pub hash: u64,
+    pub key: &'k [u8],
+    pub old: Slot,
+    pub new: Slot,
+}
+
 pub struct CollectionIndex(Infallible);
 pub struct Locked<'a>(Infallible, PhantomData<&'a ()>);
 pub struct Place<'a>(Infallible, PhantomData<&'a ()>);
@@ -56,6 +64,18 @@ impl CollectionIndex {
     }
 
     pub fn order(&self) -> Order {
+        match self.0 {}
+    }
+
+    pub fn candidates(&self, _: &[u64], _: impl FnMut(usize, Slot)) {
+        match self.0 {}
+    }
+
+    pub fn change_all(&self, _: &[Change<'_>], _: &impl KeyBytes) {
+        match self.0 {}
+    }
+
+    pub fn clear_pending(&self, _: impl Iterator<Item = (u64, Offset)>) {
         match self.0 {}
     }
 
