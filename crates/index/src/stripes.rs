@@ -185,9 +185,10 @@ impl Stripes {
         held
     }
 
-    /// As [`Stripes::lock_all`], for many hashes and few stripes: nothing is sorted.
+    /// As [`Stripes::lock_all`], for many elements: there are few stripes, so nothing is sorted.
     pub fn lock_many(&self, hashes: &[u64]) -> LockedStripes<'_> {
-        let mut wanted = vec![0_u64; self.each.len().div_ceil(64)];
+        debug_assert!(self.bits <= ELEMENT_STRIPE_BITS, "the stripes are those of elements");
+        let mut wanted = [0_u64; (1_usize << ELEMENT_STRIPE_BITS).div_ceil(64)];
         for &hash in hashes {
             let number = self.number(hash);
             wanted[number / 64] |= 1 << (number % 64);

@@ -294,71 +294,93 @@ pub(crate) struct Finalizing<'a, M: Medium> {
     records: &'a Records<M>,
     activity: &'a Activity,
     last: Last,
+    /// The records of a stretch: their owner, number, hashes, places, and what they replaced.
     owner: Owner,
-    /// The records of a stretch.
-    stretch: Vec<Record<'a>>,
+    count: usize,
+    hashes: [u64; STRETCH],
+    places: [Offset; STRETCH],
+    previous: [u64; STRETCH],
     /// The block of replaced records, with their number and bytes, that is not uncounted yet.
     replaced: Option<(&'a Block, Range<u64>, u32, u64)>,
 }
 
 impl<'a, M: Medium> Finalizing<'a, M> {
     pub(crate) fn of(records: &'a Records<M>, activity: &'a Activity) -> Self {
-        let (last, owner) = (None, Owner::STORE);
-        Self { records, activity, last, owner, stretch: Vec::new(), replaced: None }
+        Self {
+            records,
+            activity,
+            last: None,
+            owner: Owner::STORE,
+            count: 0,
+            hashes: [0; STRETCH],
+            places: [Offset(0); STRETCH],
+            previous: [0; STRETCH],
+            replaced: None,
+        }
     }
 
     pub(crate) fn add(&mut self, record: Record<'a>) {
         let owner = record.owner();
-        if owner.is_collection() {
-            if owner != self.owner || self.stretch.len() == STRETCH {
-                self.end_stretch();
-                self.owner = owner;
-            }
-            self.stretch.push(record);
-            return;
+        let (hash, previous) = (self.records.hasher.hash(record.key()), record.trailer().previous);
+        if !owner.is_collection() {
+            self.clear_pending(record, hash);
+            return self.release_previous(previous);
         }
+        if owner != self.owner || self.count == STRETCH {
+            self.end_stretch();
+            self.owner = owner;
+        }
+        let at = self.count;
+        (self.hashes[at], self.places[at], self.previous[at]) = (hash, record.at, previous);
+        self.count += 1;
+    }
+
+    /// Clears the pending mark of one record.
+    fn clear_pending(&mut self, record: Record<'_>, hash: u64) {
         let Self { records, last, .. } = self;
         let guard = reclaim::pin_to_write();
-        let (at, key) = (record.at, record.key());
-        let hash = records.hasher.hash(key);
-        if let Some(table) = records.tables.find(owner, last) {
-            let locked = table.index.lock(hash, &guard);
-            locked.count_transaction_record(false);
-            if let Some(place) = locked.find(key, |slot| slot.location() == at) {
-                place.set(place.get().with_pending(false));
-            }
-        } else {
-            records.tables.stripes_of(owner).lock(hash).count_transaction_record(false);
+        let Some(table) = records.tables.find(record.owner(), last) else {
+            return records.tables.stripes_of(record.owner()).lock(hash).count_transaction_record(false);
+        };
+        let locked = table.index.lock(hash, &guard);
+        locked.count_transaction_record(false);
+        if let Some(place) = locked.find(record.key(), |slot| slot.location() == record.at) {
+            place.set(place.get().with_pending(false));
         }
-        self.release_previous(&record);
     }
 
     fn end_stretch(&mut self) {
-        let Self { records, last, owner, stretch, .. } = self;
-        let mut hashes = [0; STRETCH];
-        let hashes = &mut hashes[..stretch.len()];
-        for (hash, record) in hashes.iter_mut().zip(&*stretch) {
-            *hash = records.hasher.hash(record.key());
+        let count = std::mem::take(&mut self.count);
+        if count == 0 {
+            return;
         }
+        let Self { records, last, owner, hashes, places, .. } = self;
+        let hashes = &hashes[..count];
         {
             let _guard = reclaim::pin_to_write();
-            let held = records.tables.stripes_of(*owner).lock_many(hashes);
-            hashes.iter().for_each(|&hash| held.of(hash).count_transaction_record(false));
+            let stripes = records.tables.stripes_of(*owner);
+            // One needs no list of locks.
+            let (sole, held);
+            if let [hash] = hashes {
+                sole = stripes.lock(*hash);
+                sole.count_transaction_record(false);
+            } else {
+                held = stripes.lock_many(hashes);
+                hashes.iter().for_each(|&hash| held.of(hash).count_transaction_record(false));
+            }
             if let Some(index) = records.tables.find(*owner, last).and_then(|table| table.index.collection())
             {
-                index.clear_pending(hashes.iter().copied().zip(stretch.iter().map(|record| record.at)));
+                index.clear_pending(hashes.iter().copied().zip(places.iter().copied()));
             }
         }
-        for at in 0..self.stretch.len() {
-            let record = self.stretch[at];
-            self.release_previous(&record);
+        for at in 0..count {
+            self.release_previous(self.previous[at]);
         }
-        self.stretch.clear();
     }
 
-    /// Uncounts the record that this one replaced, and releases its block.
-    fn release_previous(&mut self, record: &Record<'_>) {
-        let before = Slot::of_previous(record.trailer().previous);
+    /// Uncounts a record that was replaced, given as in a trailer, and releases its block.
+    fn release_previous(&mut self, previous: u64) {
+        let before = Slot::of_previous(previous);
         if before.is_empty() {
             return;
         }
