@@ -232,7 +232,6 @@ impl Block {
     }
 
     pub fn set_durable_tail(&self, bytes: u64) {
-        debug_assert!(bytes <= self.tail(), "{bytes} durable bytes in a block of {}", self.tail());
         self.durable_tail.store(bytes as u32, Release);
     }
 
