@@ -4,7 +4,7 @@
 //! The result is only a hint. It may be wrong (an argument that is no key) or empty (an inline, malformed or incomplete
 //! command), and changes no reply.
 
-use crate::request::Span;
+use crate::span::Span;
 
 /// At most `MAX` keys.
 pub struct Ahead<const MAX: usize> {

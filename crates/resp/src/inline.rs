@@ -5,7 +5,7 @@
 //! only `\'`. A quote may begin inside an argument, but after its end a blank must follow. A zero byte ends
 //! the line.
 
-use crate::request::Span;
+use crate::span::Span;
 
 /// A quote that does not end, or is followed by something other than a blank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

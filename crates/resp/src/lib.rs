@@ -20,8 +20,10 @@ pub mod inline;
 pub mod number;
 pub mod reply;
 pub mod request;
+mod span;
 
 pub use command::encode_command;
 pub use connection::{Connection, Ended};
 pub use reply::{Malformed, Replies, Reply};
-pub use request::{Limits, ProtocolError, Request, Requests, Span};
+pub use request::{Limits, ProtocolError, Request, Requests};
+pub use span::Span;

@@ -19,16 +19,8 @@
 
 use crate::inline;
 use crate::number::integer;
+use crate::span::Span;
 use std::fmt;
-
-/// Where one argument lies in its buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// First byte.
-    pub start: usize,
-    /// Byte after the last.
-    pub end: usize,
-}
 
 /// The limits of a client's requests.
 #[derive(Clone, Copy, Debug)]

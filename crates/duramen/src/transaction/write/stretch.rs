@@ -147,7 +147,7 @@ impl WriterState {
         let unwinding = records.log.epochs().unwinding(&self.activity);
         let held = table.index.stripes().lock_many(hashes);
         let epoch = records.log.epochs().enter(&self.activity);
-        let stretch = Stretch { records, table, index, held: &held, epoch, hashes, writes, meta };
+        let stretch = LockedElements { records, table, index, held: &held, epoch, hashes, writes, meta };
         let done = self.write_stretch_locked(&stretch);
         records.log.epochs().leave(&self.activity, epoch, None);
         unwinding.over();
@@ -155,8 +155,8 @@ impl WriterState {
     }
 
     /// Steps 4 to 6.
-    fn write_stretch_locked<M: Medium>(&mut self, stretch: &Stretch<'_, M>) -> Done {
-        let &Stretch { records, table, index, held, epoch, hashes, writes, meta } = stretch;
+    fn write_stretch_locked<M: Medium>(&mut self, stretch: &LockedElements<'_, M>) -> Done {
+        let &LockedElements { records, table, index, held, epoch, hashes, writes, meta } = stretch;
         let mut candidates = [Candidate::None; STRETCH];
         index.candidates(hashes, |number, slot| {
             records.log.fetch_key(slot.location());
@@ -225,7 +225,7 @@ impl WriterState {
 }
 
 /// A stretch whose stripes are held.
-struct Stretch<'a, M: Medium> {
+struct LockedElements<'a, M: Medium> {
     records: &'a Records<M>,
     table: &'a Table,
     index: &'a CollectionIndex,
