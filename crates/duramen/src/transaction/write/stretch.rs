@@ -37,7 +37,7 @@ use duramen_log::durability::Activity;
 use duramen_log::format::record::{END_BYTES, Kind, TRAILER_BYTES, body_crc, head_bytes, record_bytes};
 use duramen_log::format::{Owner, TransactionId, Version};
 use duramen_log::read::Unknown;
-use duramen_log::sync::reclaim;
+use duramen_log::sync::reclaim::{self, Guard};
 use duramen_media::{Medium, Offset};
 use std::ops::Range;
 
@@ -323,8 +323,10 @@ impl<'a, M: Medium> Finalizing<'a, M> {
         let owner = record.owner();
         let (hash, previous) = (self.records.hasher.hash(record.key()), record.trailer().previous);
         if !owner.is_collection() {
-            self.clear_pending(record, hash);
-            return self.release_previous(previous);
+            let guard = reclaim::pin_to_write();
+            self.clear_pending(record, hash, &guard);
+            self.release_previous(previous);
+            return self.end_replaced();
         }
         if owner != self.owner || self.count == STRETCH {
             self.end_stretch();
@@ -336,13 +338,12 @@ impl<'a, M: Medium> Finalizing<'a, M> {
     }
 
     /// Clears the pending mark of one record.
-    fn clear_pending(&mut self, record: Record<'_>, hash: u64) {
+    fn clear_pending(&mut self, record: Record<'_>, hash: u64, guard: &Guard) {
         let Self { records, last, .. } = self;
-        let guard = reclaim::pin_to_write();
         let Some(table) = records.tables.find(record.owner(), last) else {
             return records.tables.stripes_of(record.owner()).lock(hash).count_transaction_record(false);
         };
-        let locked = table.index.lock(hash, &guard);
+        let locked = table.index.lock(hash, guard);
         locked.count_transaction_record(false);
         if let Some(place) = locked.find(record.key(), |slot| slot.location() == record.at) {
             place.set(place.get().with_pending(false));
@@ -356,8 +357,10 @@ impl<'a, M: Medium> Finalizing<'a, M> {
         }
         let Self { records, last, owner, hashes, places, .. } = self;
         let hashes = &hashes[..count];
+        // Until the replaced records are uncounted: an index checkpoint waits for pinned threads before it reads the live
+        // bytes of blocks (`Maintenance::wait_for_accounts`), and must not see the one without the other.
+        let _guard = reclaim::pin_to_write();
         {
-            let _guard = reclaim::pin_to_write();
             let stripes = records.tables.stripes_of(*owner);
             // One needs no list of locks.
             let (sole, held);
@@ -376,6 +379,7 @@ impl<'a, M: Medium> Finalizing<'a, M> {
         for at in 0..count {
             self.release_previous(self.previous[at]);
         }
+        self.end_replaced();
     }
 
     /// Uncounts a record that was replaced, given as in a trailer, and releases its block.
@@ -414,6 +418,5 @@ impl<'a, M: Medium> Finalizing<'a, M> {
 
     pub(crate) fn end(mut self) {
         self.end_stretch();
-        self.end_replaced();
     }
 }
