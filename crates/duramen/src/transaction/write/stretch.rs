@@ -357,8 +357,8 @@ impl<'a, M: Medium> Finalizing<'a, M> {
         }
         let Self { records, last, owner, hashes, places, .. } = self;
         let hashes = &hashes[..count];
-        // Until the replaced records are uncounted: an index checkpoint waits for pinned threads before it reads the live
-        // bytes of blocks (`Maintenance::wait_for_accounts`), and must not see the one without the other.
+        // Until the replaced records are uncounted. An index checkpoint waits for pinned threads before it reads the
+        // live bytes of blocks (`Maintenance::wait_for_accounts`): it must not see the one without the other.
         let _guard = reclaim::pin_to_write();
         {
             let stripes = records.tables.stripes_of(*owner);
