@@ -49,7 +49,9 @@ pub struct Error {
     cursor: Option<u64>,
 }
 
+// Hidden from the documentation: constructors for the engine's crates.
 impl Error {
+    #[doc(hidden)]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), os_error: None, cursor: None }
     }
@@ -61,6 +63,7 @@ impl Error {
     }
 
     /// The error of a call on a handle of a closed store.
+    #[doc(hidden)]
     #[cold]
     pub fn closed() -> Self {
         Self::invalid(
@@ -68,27 +71,32 @@ impl Error {
         )
     }
 
+    #[doc(hidden)]
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::InvalidInput, message)
     }
 
+    #[doc(hidden)]
     pub fn corrupt(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Corrupt, message)
     }
 
     /// Puts the attempted operation before the message.
+    #[doc(hidden)]
     pub fn context(mut self, attempted: &str) -> Self {
         self.message = format!("{attempted}: {}", self.message);
         self
     }
 
     /// Adds the number of the operating system's error, if the medium's error has one.
+    #[doc(hidden)]
     pub fn with_os_error(mut self, of: &duramen_media::Error) -> Self {
         self.os_error = of.raw_os_error();
         self
     }
 
     /// Adds the cursor where a scan can continue.
+    #[doc(hidden)]
     pub fn with_cursor(self, cursor: u64) -> Self {
         Self { cursor: Some(cursor), ..self }
     }

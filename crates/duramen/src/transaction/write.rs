@@ -16,9 +16,9 @@
 //!    live bytes of their blocks. (DRAM.)
 //! 6. For a transaction of several blocks, the headers record permanently that it counts (`log::finalizing`).
 //!
-//! Many writes of one collection's elements take 1 in [stretches](stretch), and 5 takes all elements so. Each record is
-//! appended and pinned as by itself; only the slots of a stretch change together, after its last record. Until then
-//! they point to what was there before, and the stripes of the elements are held.
+//! Many writes of one collection's elements take step 1 in [stretches](stretch), and step 5 takes all elements in
+//! stretches. Each record is appended and pinned as in a single write. The slots of a stretch change together, after its
+//! last record; until then they keep their targets, and the writer holds the stripes of all its elements.
 //!
 //! A transaction runs within a group: one of its own unless the writer has one open. A writer that continues in another
 //! block drains the one before.
