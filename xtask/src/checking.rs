@@ -5,6 +5,7 @@
 //! because there is no finding.
 
 use crate::failure::{Attempt, Failure, Result};
+use crate::planted::Planted;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -44,14 +45,15 @@ fn target(repository: &Path, name: &str) -> std::path::PathBuf {
 
 /// Runs the models; if `only` is not empty, those whose names contain one of its strings.
 pub fn loom(repository: &Path, preemptions: Option<u32>, only: &[String]) -> Result<bool> {
-    let mut command = cargo(repository);
+    let planted = Planted::of(repository)?;
+    let mut command = cargo(&planted.update()?);
     command
         .args(["test", "--quiet", "--release", "--package", "duramen-checks", "--lib"])
         .arg("--")
         .args(["--nocapture", "--test-threads=2"])
-        .env("RUSTFLAGS", "--cfg loom")
+        .env("RUSTFLAGS", "--cfg loom --cfg planted")
         .env("RUST_BACKTRACE", "0")
-        .env("CARGO_TARGET_DIR", target(repository, "loom"));
+        .env("CARGO_TARGET_DIR", planted.build().join("loom"));
     if let Some(preemptions) = preemptions {
         command.env("LOOM_MAX_PREEMPTIONS", preemptions.to_string());
     }

@@ -49,6 +49,7 @@ mod linear;
 mod millions;
 mod nexmark;
 mod order;
+mod planted;
 mod power_cut;
 mod random;
 mod redis_tests;
@@ -311,6 +312,12 @@ enum Check {
         /// Lists the lines that were not executed
         #[arg(long)]
         missing: bool,
+    },
+    /// Copies the tree with the planted bugs of `crates/checks/planted`, to `target/planted/tree`
+    Planted {
+        /// Writes the patches from the copy, which was edited
+        #[arg(long)]
+        save: bool,
     },
     /// Runs the loom models of the engine, each also with planted bugs that it must detect
     Loom {
@@ -593,6 +600,15 @@ fn run(check: Check) -> Result<bool> {
         Check::Coverage { minutes, missing } => {
             coverage::run(&repository(), &coverage::Settings { minutes, missing })
         }
+        Check::Planted { save } => {
+            let planted = planted::Planted::of(&repository())?;
+            if save {
+                planted.save()?;
+            } else {
+                println!("{}", planted.update()?.display());
+            }
+            Ok(true)
+        }
         Check::Loom { preemptions, only } => checking::loom(&repository(), preemptions, &only),
         Check::Miri { quick } => checking::miri(&repository(), quick),
         Check::Sanitize { thread, address, seconds, seed } => {
@@ -662,14 +678,19 @@ fn docs() -> Result<bool> {
     Ok(written)
 }
 
-/// Builds the crash driver, with planted bugs only if requested, and runs it.
+/// Builds the crash driver, in the copy with planted bugs if requested, and runs it.
 fn crash(mutants: bool, arguments: &[String]) -> Result<bool> {
     let mut cargo = std::process::Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    cargo.current_dir(repository()).args(["run", "--quiet", "--release", "--package", "duramen-crash"]);
     if mutants {
-        cargo.args(["--features", "mutants", "--", "--mutants"]);
+        let planted = planted::Planted::of(&repository())?;
+        cargo.current_dir(planted.update()?);
+        cargo.env("CARGO_TARGET_DIR", planted.build()).env("RUSTFLAGS", "--cfg planted");
     } else {
-        cargo.arg("--");
+        cargo.current_dir(repository());
+    }
+    cargo.args(["run", "--quiet", "--release", "--package", "duramen-crash", "--"]);
+    if mutants {
+        cargo.arg("--mutants");
     }
     let status =
         cargo.args(arguments).status().map_err(|e| Failure::new(format!("cannot run cargo: {e}")))?;

@@ -1,17 +1,17 @@
 //! Model checking with loom: small programs over the engine's own code. Loom runs them through every order of their
 //! atomic operations (within a bound of preemptions), with every value that the memory model lets a load return.
-//! Compiled only with `--cfg loom`; run by `cargo xtask loom`, described in `docs/internals/checking.md`.
+//! Compiled only with `--cfg loom --cfg planted`, in the copy of the tree that has the planted bugs; run by `cargo xtask loom`, described in `docs/internals/checking.md`.
 //!
 //! [`duramen_log::sync::modelled`] replaces the primitives of [`duramen_log::sync`], and [`medium`] is memory that
 //! reports races. In models the index has buckets of two slots and segments of two buckets, so that a few keys overflow
 //! and split them.
 //!
 //! Each model names changes of the engine that it must detect ([`Planted`]): an ordering made `Relaxed` at one line, or
-//! a planted bug of [`duramen_log::mutants`]. After the model has passed, it runs again with each change, in a separate
+//! a planted bug of `planted/mutants.rs`. After the model has passed, it runs again with each change, in a separate
 //! process, and must fail there. With `DURAMEN_PLANT` set, a test is that process: `line:index/src/hash.rs:227` or
 //! `mutant:EnterNotRechecked`.
 
-#![cfg(all(loom, test))]
+#![cfg(all(loom, planted, test))]
 
 mod medium;
 

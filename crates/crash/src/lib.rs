@@ -27,7 +27,7 @@ pub mod evicting;
 pub mod explore;
 pub mod hostile;
 pub mod measure;
-#[cfg(feature = "mutants")]
+#[cfg(planted)]
 pub mod mutants;
 pub mod oracle;
 pub mod phases;

@@ -42,7 +42,7 @@ struct Arguments {
     /// Images formed at one position
     #[arg(long, default_value_t = Effort::default().images)]
     images: usize,
-    /// Plants bugs in the engine, one at a time, and checks that each is caught. Needs the feature `mutants`
+    /// Plants bugs in the engine, one at a time, and checks that each is caught. Run by `cargo xtask crash --mutants`
     #[arg(long)]
     mutants: bool,
     /// Only the planted bug with this name
@@ -251,15 +251,15 @@ fn report(totals: &Totals, counts: &Counts, violations: u64, seconds: f64) -> bo
     missed
 }
 
-#[cfg(not(feature = "mutants"))]
+#[cfg(not(planted))]
 fn hunt_mutants(_arguments: &Arguments) -> ExitCode {
-    eprintln!("this build has no planted bugs: add --features mutants");
+    eprintln!("this build has no planted bugs: run \"cargo xtask crash --mutants\"");
     ExitCode::FAILURE
 }
 
 /// Prints one line per planted bug. Each bug runs in its own process, because it may abort or leave threads waiting
 /// forever.
-#[cfg(feature = "mutants")]
+#[cfg(planted)]
 fn hunt_mutants(arguments: &Arguments) -> ExitCode {
     if let Some(name) = &arguments.mutant {
         return hunt_mutant(name, arguments);
@@ -280,7 +280,7 @@ fn hunt_mutants(arguments: &Arguments) -> ExitCode {
 }
 
 /// Hunts for a planted bug in another process and prints its report; returns whether the bug was caught.
-#[cfg(feature = "mutants")]
+#[cfg(planted)]
 fn hunt_apart(name: &str, arguments: &Arguments) -> std::io::Result<bool> {
     let output = std::process::Command::new(std::env::current_exe()?)
         .args(["--mutants", "--mutant", name])
@@ -296,7 +296,7 @@ fn hunt_apart(name: &str, arguments: &Arguments) -> std::io::Result<bool> {
     Ok(output.status.success())
 }
 
-#[cfg(feature = "mutants")]
+#[cfg(planted)]
 fn hunt_mutant(name: &str, arguments: &Arguments) -> ExitCode {
     let patience = Duration::from_secs_f64(arguments.minutes * 60.0);
     let (mut caught, mut total) = (0, 0);

@@ -141,9 +141,6 @@ pub use cell::update::{Modified, Update, padding_before_field};
 #[doc(inline)]
 pub use duramen_log::durability::{Clock, Durability};
 pub use duramen_log::format::FORMAT_VERSION;
-#[cfg(feature = "mutants")]
-#[doc(hidden)]
-pub use duramen_log::mutants;
 #[doc(inline)]
 pub use duramen_log::{Error, ErrorKind, KEY_BYTES_MAX, Result, VALUE_BYTES_MAX};
 pub use duramen_media::fault::report_faults;

@@ -8,7 +8,6 @@
 //!    index, so a thread that sees 0 needs no page any more.
 
 use super::{Loaded, PagesOf, Slot};
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use duramen_log::sync::atomic::{AtomicBool, AtomicU64};
 use std::ptr::NonNull;
@@ -38,7 +37,7 @@ impl KeepFilter {
         let Self::Kept { extents, extent_bytes } = self else { return Some(slot) };
         let extent = slot.location().0 / extent_bytes;
         let is_kept = extents.get(extent as usize / 64).is_some_and(|bits| bits >> (extent % 64) & 1 != 0);
-        (is_kept || planted(Mutant::CheckpointSlotsAllKept)).then_some(slot.with_unverified_count())
+        is_kept.then_some(slot.with_unverified_count())
     }
 
     /// How many of these slots count.
@@ -79,7 +78,7 @@ impl Attached {
     pub(super) fn claim(&self, page: usize) -> Option<(&[u8], &KeepFilter)> {
         let page = self.pages.get(page)?;
         // Relaxed: the bytes have been there from the beginning, and the slots read from them are published elsewhere.
-        if page.claimed.swap(true, Relaxed) && !planted(Mutant::PageReadTwice) {
+        if page.claimed.swap(true, Relaxed) {
             return None;
         }
         // SAFETY: until `done` is called `left` is above 0 (invariant 1).
@@ -91,7 +90,7 @@ impl Attached {
         // Release: pairs with the Acquire in `left`; the thread that frees the pages comes after the readers.
         let left = self.left.fetch_sub(1, Release);
         // Each page is read once (invariant 2).
-        debug_assert!(left > 0 || planted(Mutant::PageReadTwice), "more pages were read than there are");
+        debug_assert!(left > 0, "more pages were read than there are");
     }
 
     /// Pages that are not read yet.

@@ -139,7 +139,7 @@ impl Index {
     /// The key of `hash`, whose stripe is held.
     fn locked<'g>(&'g self, held: LockedStripe<'g>, hash: u64, guard: &'g Guard) -> Locked<'g> {
         match self {
-            Self::Hash(index) => Locked::Hash(index.locked(held, hash, None, guard)),
+            Self::Hash(index) => Locked::Hash(index.locked(held, hash, guard)),
             Self::Ordered(index) => Locked::Ordered(index.locked(held, hash, guard)),
             Self::Collection(index) => Locked::Collection(index.locked(held, hash)),
         }

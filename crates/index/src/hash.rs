@@ -49,7 +49,6 @@ use super::memory::{Memory, Piece};
 use super::stripes::{LockedStripe, Stripes};
 use super::{BUCKET_BIT, FINGERPRINT_BITS, FINGERPRINT_MASK, FINGERPRINT_SHIFT, Keys, LOCATION_MASK, Slot};
 use crate::numbers::Numbers;
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use duramen_log::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 use duramen_log::sync::reclaim::{self, Atomic, Guard, Owned};
@@ -198,7 +197,7 @@ impl Change {
     /// For a holder of one of the stripes, in a segment of this depth.
     #[inline]
     fn at_depth(depth: u32, stripes: &Stripes) -> Self {
-        let alone = depth >= stripes.bits() || planted(Mutant::SharedSegmentAlone);
+        let alone = depth >= stripes.bits();
         if alone { Self::Alone } else { Self::Shared }
     }
 
@@ -399,10 +398,8 @@ impl Segment {
     #[inline(never)]
     fn insert_elsewhere(&self, probe: Probe, word: u64, change: Change) -> bool {
         let primary = &self.buckets[probe.primary()];
-        if !planted(Mutant::OverflowNotMarked) {
-            let unmarked = |now| (now & BUCKET_BIT == 0).then_some(now | BUCKET_BIT);
-            change.slot(&primary.0[1], unmarked);
-        }
+        let unmarked = |now| (now & BUCKET_BIT == 0).then_some(now | BUCKET_BIT);
+        change.slot(&primary.0[1], unmarked);
         let secondary = &self.buckets[probe.secondary()];
         if claim(secondary.these(empty(High::of(&secondary.0))), word, change) {
             return false;
@@ -712,20 +709,13 @@ impl HashIndex {
     /// Locks the stripe of `hash`.
     #[inline(always)]
     pub fn lock<'g>(&'g self, hash: u64, guard: &'g Guard) -> Locked<'g> {
-        let early = self.early(hash, guard);
-        self.locked(self.stripes.lock(hash), hash, early, guard)
+        self.locked(self.stripes.lock(hash), hash, guard)
     }
 
     /// The key of `hash`, whose stripe is held.
     #[inline(always)]
-    pub(crate) fn locked<'g>(
-        &self,
-        held: LockedStripe<'g>,
-        hash: u64,
-        early: Option<DirEntry>,
-        guard: &'g Guard,
-    ) -> Locked<'g> {
-        let entry = early.unwrap_or_else(|| self.entry(hash, guard));
+    pub(crate) fn locked<'g>(&self, held: LockedStripe<'g>, hash: u64, guard: &'g Guard) -> Locked<'g> {
+        let entry = self.entry(hash, guard);
         Locked {
             held,
             segment: self.segment(entry, guard),
@@ -738,15 +728,8 @@ impl HashIndex {
     /// Locks the stripes of all `hashes`, as [`Index::lock_all`](super::either::Index::lock_all) does.
     #[cfg(loom)]
     pub fn lock_all<'g>(&'g self, hashes: &[u64], guard: &'g Guard) -> Vec<Locked<'g>> {
-        let early: Vec<_> = hashes.iter().map(|&hash| self.early(hash, guard)).collect();
-        let each = self.stripes.lock_all(hashes).into_iter().zip(hashes).zip(early);
-        each.map(|((held, &hash), early)| self.locked(held, hash, early, guard)).collect()
-    }
-
-    /// The segment of `hash` before its lock is held, which a planted bug uses.
-    #[inline]
-    fn early(&self, hash: u64, guard: &Guard) -> Option<DirEntry> {
-        planted(Mutant::SegmentBeforeLock).then(|| self.entry(hash, guard))
+        let each = self.stripes.lock_all(hashes).into_iter().zip(hashes);
+        each.map(|(held, &hash)| self.locked(held, hash, guard)).collect()
     }
 
     /// Whether the segment has enough keys to be split, and a hash bit to be split by.
@@ -759,8 +742,7 @@ impl HashIndex {
     pub fn split(&self, hash: u64, keys: &impl Keys, guard: &Guard) {
         let entry = self.entry(hash, guard);
         if self.is_crowded(entry, guard) {
-            let held =
-                (!planted(Mutant::SplitWithoutLocks)).then(|| self.stripes.lock_prefix(hash, entry.depth()));
+            let held = self.stripes.lock_prefix(hash, entry.depth());
             self.split_held(hash, entry, held, keys, guard);
         }
     }
@@ -771,7 +753,7 @@ impl HashIndex {
         let entry = self.entry(hash, guard);
         if self.is_crowded(entry, guard) {
             let Some(held) = self.stripes.try_lock_prefix(hash, entry.depth()) else { return false };
-            self.split_held(hash, entry, Some(held), keys, guard);
+            self.split_held(hash, entry, held, keys, guard);
         }
         true
     }
@@ -781,7 +763,7 @@ impl HashIndex {
         &self,
         hash: u64,
         before: DirEntry,
-        held: Option<Vec<LockedStripe<'_>>>,
+        held: Vec<LockedStripe<'_>>,
         keys: &impl Keys,
         guard: &Guard,
     ) {
@@ -801,13 +783,8 @@ impl HashIndex {
         let halves = halves.map(|half| DirEntry::new(half, depth + 1, known));
         let halving =
             Halving { segment, entries: halves, halves: halves.map(|half| self.segment(half, guard)) };
-        if planted(Mutant::SplitPublishedFirst) {
-            self.replace(hash, depth, halves, guard);
-        }
         halving.fill(depth, known == FINGERPRINT_BITS, keys);
-        if !planted(Mutant::SplitPublishedFirst) {
-            self.replace(hash, depth, halves, guard);
-        }
+        self.replace(hash, depth, halves, guard);
         self.splits.fetch_add(1, Relaxed);
         drop(held);
         self.retire(entry, guard);
@@ -817,11 +794,7 @@ impl HashIndex {
     /// Lets a segment that the directory no longer points to be used again once nobody can see it.
     fn retire(&self, entry: DirEntry, guard: &Guard) {
         let (memory, old) = (Arc::clone(&self.memory), Retired(entry.segment()));
-        if planted(Mutant::SegmentReusedAtOnce) {
-            recycle(&memory, old);
-        } else {
-            guard.defer(move || recycle(&memory, old));
-        }
+        guard.defer(move || recycle(&memory, old));
     }
 
     /// Whether the key of a slot of the segment cannot be read.

@@ -31,7 +31,6 @@
 
 use super::either::Place;
 use super::{STALE_MASK, STALE_SHIFT, Slot};
-use duramen_log::mutants::{Mutant, planted};
 
 /// 5 bits suffice: with a quarter of the space dead at most, a key with 31 stale records is rare, unless it is written
 /// all the time.
@@ -81,7 +80,7 @@ impl Slot {
     #[inline]
     pub fn superseding(self, old: Self) -> Self {
         debug_assert_eq!(self.stale(), 0, "a new record has counted nothing yet");
-        self.with_stale(old.stale() + u64::from(!planted(Mutant::StaleNotCounted)))
+        self.with_stale(old.stale() + 1)
     }
 
     /// The slot that this one, of a transaction record, replaced. The transaction is aborted, so its record is no

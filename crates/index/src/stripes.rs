@@ -35,7 +35,6 @@
 
 use super::prefetch;
 use duramen_log::format::Version;
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::sync::Backoff;
 use duramen_log::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use duramen_log::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, fence};
@@ -207,12 +206,8 @@ impl Stripes {
     /// to `numbers`, which must be empty. The thread must hold none yet.
     pub fn hold(&self, hashes: &[u64], numbers: &mut Vec<u32>) {
         numbers.extend(hashes.iter().map(|&hash| self.number(hash) as u32));
-        if numbers.len() > 1 && !planted(Mutant::LocksNotSorted) {
+        if numbers.len() > 1 {
             numbers.sort_unstable();
-        }
-        if planted(Mutant::LocksNotSorted) {
-            let mut seen = std::collections::HashSet::new();
-            numbers.retain(|number| seen.insert(*number));
         }
         numbers.dedup();
         let here = this_thread();
@@ -251,7 +246,7 @@ impl Stripes {
         for &number in numbers {
             let stripe = &self.each[number as usize];
             // Relaxed, and not atomic as a whole: it is held.
-            if stripe.version.load(Relaxed) < version.0 && !planted(Mutant::VersionNotRaised) {
+            if stripe.version.load(Relaxed) < version.0 {
                 stripe.version.store(version.0, Relaxed);
             }
             stripe.holder.store(0, Relaxed);
@@ -337,9 +332,6 @@ impl Stripes {
     /// Announces an in-place update of a cell of `hash`, by one store; the caller holds its stripe.
     #[inline]
     pub fn count_update(&self, hash: u64) {
-        if planted(Mutant::UpdateNotCounted) {
-            return;
-        }
         let updates = &self.of(hash).updates;
         // Not atomic as a whole: the stripe is held. Release: pairs with the Acquire in `read_cell`; the updates before
         // are stored.
@@ -359,7 +351,7 @@ impl Stripes {
             copy();
             // Pairs with the fence in `count_update`: all other stores in the copy were counted before.
             fence(Acquire);
-            if updates.load(Relaxed) == before || planted(Mutant::CellCopyNotChecked) {
+            if updates.load(Relaxed) == before {
                 return;
             }
         }
@@ -421,7 +413,7 @@ impl<'a> LockedStripe<'a> {
         let mut backoff = Backoff::default();
         let _rank = rank::Held::wait(rank, order);
         loop {
-            if planted(Mutant::StripeNotLocked) || stripe.take() {
+            if stripe.take() {
                 return Self { stripe, owned: true, _rank };
             }
             if stripe.is_here() {

@@ -46,7 +46,6 @@ use crate::format::block;
 use crate::format::record::{Appended, END_BYTES, Encoded, Header, Kind, Trailer, body_crc};
 use crate::format::transaction::TransactionSum;
 use crate::format::{Epoch, TransactionId, Version};
-use crate::mutants::{Mutant, planted};
 use crate::open_block::{OpenBlock, Purpose};
 use crate::supply::Supply;
 use crate::sync::atomic::{Ordering, fence};
@@ -180,8 +179,7 @@ impl Appender {
         self.put_aside(log);
         let (begun, mut backoff) = (Instant::now(), Backoff::default());
         let block = loop {
-            let continues_transaction =
-                self.span_place == SpanPlace::OtherBlocks && !planted(Mutant::EnteredTwice);
+            let continues_transaction = self.span_place == SpanPlace::OtherBlocks;
             let (partial, was_lent) = {
                 let mut space = log.space();
                 (
@@ -316,9 +314,6 @@ impl Appender {
         let at = Offset(block.offset + block.tail);
         let head = header.encode(block.seeds.head(block.tail));
         let body_at = at.plus(header.head_bytes());
-        if planted(Mutant::BodyBeforeHeader) {
-            self.write(log, body_at, &[key, value]);
-        }
         self.write(log, at, &[head.bytes()]);
         // Neither the compiler nor the CPU may store any of the body first.
         fence(Ordering::Release);
@@ -338,7 +333,7 @@ impl Appender {
     /// Whether a record of `bytes` fits without opening a block.
     #[inline]
     pub fn has_room(&self, bytes: u64, purpose: Purpose) -> bool {
-        let may_use = |block: &OpenBlock| block.purpose <= purpose || planted(Mutant::ReserveTakenByPuts);
+        let may_use = |block: &OpenBlock| block.purpose <= purpose;
         self.block.as_ref().is_some_and(|block| block.room() >= bytes && may_use(block))
     }
 
@@ -376,7 +371,6 @@ impl Appender {
     }
 
     #[inline(always)]
-    #[cfg_attr(feature = "mutants", track_caller)]
     fn write<M: Medium>(&self, log: &Log<M>, at: Offset, parts: &[&[u8]]) {
         if log.epochs().in_use() {
             // The committer flushes, once for all writes.
@@ -501,7 +495,6 @@ impl Appender {
 
     /// Drains the appended records; afterwards all of them are durable (in the `Immediate` regime).
     #[inline]
-    #[cfg_attr(feature = "mutants", track_caller)]
     pub fn drain<M: Medium>(&mut self, log: &Log<M>) {
         log.medium.drain();
         if let Some(block) = &mut self.block
@@ -512,7 +505,6 @@ impl Appender {
     }
 
     /// Ends a group: drains, and publishes the durable tail to readers that would flush.
-    #[cfg_attr(feature = "mutants", track_caller)]
     pub fn advance_durable_tail<M: Medium>(&mut self, log: &Log<M>) {
         self.drain(log);
         if let Some(block) = &self.block

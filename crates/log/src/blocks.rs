@@ -32,7 +32,6 @@
 
 use crate::format::block::HEADER_BYTES;
 use crate::format::{Extent, Generation, Secret, Seeds};
-use crate::mutants::{Mutant, planted};
 use crate::sync::OnceLock;
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, fence};
@@ -178,7 +177,7 @@ impl Block {
     }
 
     pub fn is_pinned(&self) -> bool {
-        self.pins.load(Acquire) != 0 && !planted(Mutant::BeforeTransactionMoved)
+        self.pins.load(Acquire) != 0
     }
 
     /// The compaction that [`Block::retire`] began did not succeed: the block stays as it was.

@@ -3,7 +3,6 @@
 
 use crate::blocks::Blocks;
 use crate::format::{Epoch, Extent};
-use crate::mutants::{Mutant, planted};
 use crate::open_block::OpenBlock;
 use crate::sync::{Mutex, lock};
 use duramen_media::{Medium, Offset};
@@ -24,8 +23,7 @@ impl DirtyBlocks {
     }
 
     fn at(&self, epoch: Epoch) -> &Mutex<Vec<Extent>> {
-        let at = if planted(Mutant::DirtyBlocksInOneList) { 0 } else { epoch.0 & 1 };
-        &self.extents[at as usize]
+        &self.extents[(epoch.0 & 1) as usize]
     }
 
     /// Notes that `block` was appended to in `epoch`, for the committer to flush.

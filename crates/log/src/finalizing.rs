@@ -20,7 +20,6 @@
 use crate::Log;
 use crate::format::block::{self, TransactionOutcome, TransactionOutcomes};
 use crate::format::{Epoch, Extent};
-use crate::mutants::{Mutant, planted};
 use crate::sync::{Mutex, lock, rank};
 use duramen_media::{Granularity, Medium};
 
@@ -73,9 +72,7 @@ impl<M: Medium> Log<M> {
         let mut any = false;
         for transaction in waiting.iter_mut().filter(|transaction| transaction.written.is_none()) {
             // An aborted transaction has nothing that must be durable.
-            if transaction.transaction_outcome == TransactionOutcome::Void
-                || is_committed(transaction.epoch)
-                || planted(Mutant::FinalizedTooEarly)
+            if transaction.transaction_outcome == TransactionOutcome::Void || is_committed(transaction.epoch)
             {
                 self.write_transaction_outcomes(transaction);
                 // A later commit than any that has begun.
@@ -104,7 +101,6 @@ impl<M: Medium> Log<M> {
             TransactionOutcomes { onward: transaction.transaction_outcome, ..TransactionOutcomes::default() };
         let (others, last) =
             transaction.blocks.split_at(transaction.blocks.len() - usize::from(transaction.has_commit));
-        let last = if planted(Mutant::CommitNotConfirmed) { &[] } else { last };
         let others = others.iter().map(|&extent| (extent, onward));
         for (extent, transaction_outcomes) in others.chain(last.iter().map(|&extent| (extent, ended))) {
             let at = self.offset_of(extent);

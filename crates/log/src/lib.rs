@@ -20,7 +20,6 @@ pub mod durability;
 mod error;
 mod finalizing;
 pub mod format;
-pub mod mutants;
 pub mod open_block;
 pub mod phase;
 pub mod reachable;
@@ -36,7 +35,6 @@ use duramen_media::{Granularity, LINE_BYTES, Medium, Offset};
 use format::record::HEADER_BYTES;
 use format::superblock::Superblock;
 use format::{Epoch, Extent, block};
-use mutants::{Mutant, planted};
 use open_block::{OpenBlock, Purpose};
 use phase::{Phase, Phases};
 use space::Space;
@@ -185,7 +183,6 @@ impl<M: Medium> Log<M> {
     }
 
     /// Makes all acknowledged writes durable.
-    #[cfg_attr(feature = "mutants", track_caller)]
     pub fn commit(&self) -> Result<()> {
         let _inside = self.phases.enter(Phase::Commit);
         self.durable
@@ -211,7 +208,6 @@ impl<M: Medium> Log<M> {
     }
 
     /// Syncs the medium; a failure poisons the store.
-    #[cfg_attr(feature = "mutants", track_caller)]
     pub fn sync_or_poison(&self) -> Result<()> {
         self.durable.sync_or_poison(&self.medium)
     }
@@ -276,8 +272,7 @@ impl<M: Medium> Log<M> {
         if block.records > 0 {
             self.note_records(block.tail - block::HEADER_BYTES, block.records);
         }
-        let epoch =
-            if planted(Mutant::SealOfOldEpoch) { crate::format::Epoch(0) } else { self.epochs().current() };
+        let epoch = self.epochs().current();
         block.header.publish_seal(&self.medium, Offset(block.offset), block.tail, epoch);
         entry.live_add(block.live);
         let room = room_won(self.blocks.bytes(entry), block.tail);

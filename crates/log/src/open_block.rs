@@ -22,7 +22,6 @@ impl Purpose {
 }
 
 #[derive(Debug)]
-#[cfg_attr(feature = "mutants", derive(Clone))]
 pub struct OpenBlock {
     pub extent: Extent,
     pub offset: u64,

@@ -89,7 +89,6 @@
 //! * damaged blocks.
 
 use crate::format::{Extent, Generation, Secret, block};
-use crate::mutants::{Mutant, planted};
 use crate::open_block::{OpenBlock, Purpose};
 use duramen_media::{Medium, Offset};
 use std::collections::{BTreeMap, BTreeSet};
@@ -319,7 +318,7 @@ impl Space {
         let purposes = [Purpose::Write, Purpose::Change, Purpose::Delete, Purpose::Compaction];
         let as_for = purposes.into_iter().find(allows)?;
         let is_kept = purpose == Purpose::Compaction && as_for.is_kept_for();
-        let as_for = if is_kept && !planted(Mutant::MovedIntoReserve) { Purpose::Compaction } else { as_for };
+        let as_for = if is_kept { Purpose::Compaction } else { as_for };
         if as_for > purpose {
             return None;
         }
@@ -391,21 +390,13 @@ impl Space {
         let is_allowed = |block: &OpenBlock| match purpose {
             // The compactor has room of its own: it leaves deletes theirs.
             Purpose::Compaction => !block.purpose.is_kept_for(),
-            _ => {
-                block.purpose <= purpose
-                    || self.allows_without(block, purpose)
-                    || planted(Mutant::ReserveTakenByPuts)
-            }
+            _ => block.purpose <= purpose || self.allows_without(block, purpose),
         };
         let fits = |block: &OpenBlock| {
             block.room() >= bytes && !(continues_transaction && block.entered) && is_allowed(block)
         };
         let at = self.partial.iter().rposition(fits)?;
         let mut block = self.partial.swap_remove(at);
-        #[cfg(feature = "mutants")]
-        if planted(Mutant::PartialTakenTwice) {
-            self.partial.push(block.clone());
-        }
         self.lend(&mut block, purpose);
         Some(block)
     }
@@ -481,7 +472,6 @@ pub fn write_free_headers<M: Medium>(medium: &M, secret: Secret, extent_bytes: u
 
 /// Frees blocks, or completes an interrupted free: see the module for the order. On return the free, and all stores
 /// before it, are durable.
-#[cfg_attr(feature = "mutants", track_caller)]
 pub fn free_blocks<M: Medium>(
     medium: &M,
     extent_bytes: u64,

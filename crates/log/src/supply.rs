@@ -2,7 +2,6 @@
 
 use crate::Log;
 use crate::format::{Extent, block};
-use crate::mutants::{Mutant, planted};
 use crate::open_block::{OpenBlock, Purpose};
 use crate::phase::Phase;
 use crate::read;
@@ -144,10 +143,6 @@ impl<M: Medium> Log<M> {
             read::header(&self.medium, secret, extent, offset).unwrap_or(block::Header::fresh(secret, 1));
         // `free_blocks` made that durable before it gave the extents back.
         debug_assert_eq!(before.state, block::State::Free, "opening extent {}, which is not free", extent.0);
-        let generation = match before.generation {
-            kept if planted(Mutant::GenerationKept) && kept.0 > 0 => kept,
-            _ => generation,
-        };
         let header = before.opened(extents, generation);
         header.publish_fresh(&self.medium, extent, offset);
         if extents > 1

@@ -68,8 +68,6 @@ pub mod atomic {
 /// Statics of the process, and hints that only affect time, which no model or schedule controls: always the standard
 /// library's.
 pub mod statics {
-    #[cfg(feature = "mutants")]
-    pub use std::sync::atomic::AtomicU8;
     pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 }
 

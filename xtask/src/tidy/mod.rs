@@ -12,7 +12,7 @@ mod lines;
 mod links;
 mod modules;
 mod sources;
-mod tree;
+pub mod tree;
 mod violation;
 mod words;
 

@@ -21,14 +21,7 @@ pub struct Tree {
 impl Tree {
     /// Reads the tree under `root`.
     pub fn read(root: &Path) -> Result<Tree> {
-        let paths = match listed_by_git(root) {
-            Some(paths) => paths,
-            None => {
-                let mut paths = Vec::new();
-                walk(root, "", &mut paths)?;
-                paths
-            }
-        };
+        let paths = list(root)?;
         let mut tree = Tree { root: root.to_owned(), files: BTreeMap::new(), directories: BTreeSet::new() };
         for path in paths {
             // A deleted file that git's list still has.
@@ -69,6 +62,16 @@ impl Tree {
             if wanted(path) { text.as_deref().map(|text| (path.as_str(), text)) } else { None }
         })
     }
+}
+
+/// The paths of a tree's files: those that git tracks or would; without git, all except build output.
+pub fn list(root: &Path) -> Result<Vec<String>> {
+    if let Some(paths) = listed_by_git(root) {
+        return Ok(paths);
+    }
+    let mut paths = Vec::new();
+    walk(root, "", &mut paths)?;
+    Ok(paths)
 }
 
 fn listed_by_git(root: &Path) -> Option<Vec<String>> {

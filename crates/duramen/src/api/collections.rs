@@ -25,7 +25,6 @@ use crate::{Batch, Error, ErrorKind, Meta, Result, Stamp};
 use duramen_index::Slot;
 use duramen_index::collection::Order;
 use duramen_log::format::OwnerKind;
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::sync::Arc;
 use duramen_log::sync::reclaim;
 use duramen_media::{Mapped, Medium};
@@ -421,7 +420,7 @@ impl<'a, M: Medium> CollectionReader<'a, M> {
         let Some(index) = table.index.collection() else { return Ok(Vec::new()) };
         let guard = reclaim::pin();
         table.alive()?;
-        let is_durable = index.ranked(at, reverse, count, slots) || planted(Mutant::RankedAsDurable);
+        let is_durable = index.ranked(at, reverse, count, slots);
         slots.iter().for_each(|slot| records.log.medium.prefetch(slot.location()));
         let mut values = Vec::with_capacity(slots.len());
         for slot in &*slots {

@@ -16,7 +16,6 @@ use duramen_log::durability::Durability;
 use duramen_log::durability::{Activity, DurableState, Epochs, StoreClock};
 use duramen_log::format::superblock::{Found, Regime, Superblock};
 use duramen_log::format::{HEAD_BYTES, Secret, u64_at};
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::space::{RESERVE_EXTENTS, write_free_headers};
 use duramen_log::sync::Arc;
 use duramen_log::sync::atomic::Ordering::Relaxed;
@@ -206,7 +205,6 @@ impl<M: Medium> StoreOn<M> {
             checkpoint: recovered.superblock.checkpoint.filter(|_| keeps_checkpoint),
             ..recovered.superblock
         };
-        let copy_first = if planted(Mutant::SuperblockCopyZeroFirst) { 0 } else { copy_first };
         superblock.persist_from(medium, copy_first)?;
         recovered.confirm_transactions(medium)?;
         Ok(superblock)

@@ -39,7 +39,6 @@ use crate::{Batch, Error, ErrorKind, Meta, Range, Result, Stamp};
 use duramen_index::either::Index;
 use duramen_log::format::superblock::Regime;
 use duramen_log::format::{Owner, OwnerKind};
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::sync::Arc;
 use duramen_log::sync::reclaim;
 use duramen_media::{Mapped, Medium};
@@ -127,11 +126,6 @@ impl<M: Medium> Core<M> {
         let entry = entry.as_ref().map(|entry| &entry[..]);
         let is_early = self.shows_early();
         let is_new = self.catalog.find(name).is_none();
-        if planted(Mutant::NameWrittenLate) {
-            show();
-            writer_state.write_name(self.context(), name, entry, is_new, || ())?;
-            return self.commit_names();
-        }
         writer_state.write_name(self.context(), name, entry, is_new, || {
             if is_early {
                 show();
@@ -306,9 +300,6 @@ impl<M: Medium> StoreOn<M> {
             second.repoint(Some(a));
         };
         let is_early = core.shows_early();
-        if planted(Mutant::SwapWrittenInTwo) {
-            core.write_name(writer_state, a, Some(owners[1].owner), || ())?;
-        }
         let _ = writer_state.apply_then(core.context(), &batch, &mut || {
             if is_early {
                 show();

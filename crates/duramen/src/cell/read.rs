@@ -4,7 +4,6 @@
 use crate::get::barrier::ReadBarrier;
 use crate::records::Records;
 use duramen_log::cell::Cell;
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::sync::atomic::Ordering::{Acquire, Release};
 use duramen_media::Medium;
 
@@ -79,7 +78,6 @@ impl<M: Medium> Records<M> {
     #[inline]
     pub(crate) fn flush_shown(&self, hash: u64, cell: Option<Cell>, read_barrier: Option<&ReadBarrier>) {
         if self.log.shows_before_durable()
-            && !planted(Mutant::CellNotLookedAtAgain)
             && (self.has_unflushed_cells() || self.stripes().is_locked(hash))
             && let Some(cell) = cell
         {

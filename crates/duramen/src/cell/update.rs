@@ -15,7 +15,6 @@ use crate::get::lookup::Looked;
 use crate::get::stamp::Stamp;
 use crate::get::value::{Meta, is_same};
 use crate::get::visibility::Visibility;
-use crate::put::old::stamp_unlocked;
 use crate::put::write::{Condition, Wrote};
 use crate::records::Records;
 use crate::table::tables::{Table, Target};
@@ -23,7 +22,6 @@ use crate::writer::{WriteContext, WriterState};
 use crate::{Error, Result};
 use duramen_log::cell::Cell;
 use duramen_log::format::record::{HEAD_BYTES_MAX, HEADER_BYTES};
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::sync::holding::What;
 use duramen_log::sync::reclaim::{self, Guard};
 use duramen_media::{Medium, Offset};
@@ -145,7 +143,7 @@ impl WriterState {
     }
 
     #[inline(always)]
-    fn update_in_place<M: Medium>(&mut self, records: &Records<M>, mut edit: Edit<'_>) -> Result<Tried> {
+    fn update_in_place<M: Medium>(&mut self, records: &Records<M>, edit: Edit<'_>) -> Result<Tried> {
         if records.log.epochs().in_use() {
             return Ok(Tried::Refused);
         }
@@ -153,10 +151,6 @@ impl WriterState {
         let table = records.tables.at(edit.target, guard)?;
         self.check_named(records, edit.target, edit.hash)?;
         table.index.prefetch_write(edit.hash, false, guard);
-        edit.seen = edit.seen.filter(|seen| {
-            !planted(Mutant::UpdateNotRechecked)
-                || *seen != stamp_unlocked(records, table, edit.key, edit.hash, guard)
-        });
         if edit.seen.is_none() && update_likeliest(records, table, edit, guard) {
             return Ok(Tried::Done(Update::InPlace));
         }

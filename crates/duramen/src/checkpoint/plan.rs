@@ -71,7 +71,6 @@ use duramen_log::format::checkpoint::{Damage, Kept, Page, Root, TablePages};
 use duramen_log::format::holes::Holes;
 use duramen_log::format::superblock::Superblock;
 use duramen_log::format::{Epoch, Extent, Owner, block};
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::read;
 use duramen_log::sync::atomic::AtomicUsize;
 use duramen_log::sync::atomic::Ordering::Relaxed;
@@ -276,7 +275,6 @@ impl<'m> Checkpoint<'m> {
             let tail = header.seal.filter(|&(_, epoch)| counts(epoch)).map(|(tail, _)| tail);
             let kept = blocks.get(&block.extent).filter(|kept| !must_read(kept)).filter(|kept| {
                 (kept.extents, kept.generation, Some(kept.tail)) == (header.extents, header.generation, tail)
-                    || planted(Mutant::CheckpointKeepsFreed)
             });
             match kept {
                 Some(kept) => plan.kept.push(**kept),

@@ -14,7 +14,6 @@ use duramen_log::blocks::Use;
 use duramen_log::format::checkpoint::{Damage, ExtentRun, Kept, Page, Root, TablePages};
 use duramen_log::format::superblock::{CheckpointPlace, Regime};
 use duramen_log::format::{Extent, Owner, block};
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::open_block::Purpose;
 use duramen_log::space::free_blocks;
 use duramen_log::sync::Arc;
@@ -140,9 +139,7 @@ impl<M: Medium> Maintenance<M> {
             return Ok(());
         }
         self.log().epochs().check_writable()?;
-        if !planted(Mutant::CheckpointBesideRetired)
-            && !self.reclaim_all_tables(&mut self.compactor(), OTHERS_MAX)
-        {
+        if !self.reclaim_all_tables(&mut self.compactor(), OTHERS_MAX) {
             // Soon: the users of a dead table leave.
             return Ok(());
         }
@@ -247,9 +244,8 @@ impl<M: Medium> Maintenance<M> {
     /// include dead records, and no table would show it. At a close all are reclaimed.
     fn blocks_to_keep(&self, is_close: bool) -> Option<Vec<Kept>> {
         let mut compactor = self.compactor();
-        let may_wait = !is_close && !planted(Mutant::CheckpointBesideRetired);
         // One may have died meanwhile.
-        if may_wait && !self.reclaim_all_tables(&mut compactor, Duration::ZERO) {
+        if !is_close && !self.reclaim_all_tables(&mut compactor, Duration::ZERO) {
             return None;
         }
         // For transactions that are active or not finalized the checkpoint has the previous records: their blocks are
@@ -305,13 +301,13 @@ impl<M: Medium> Maintenance<M> {
     fn slot_to_write(&self, mut slot: Slot) -> Slot {
         while slot.is_pending() && !slot.is_empty() {
             let record = self.records.record(slot.location());
-            if record.head.is_transactional() && !planted(Mutant::CheckpointOfActive) {
+            if record.head.is_transactional() {
                 // Its transaction may never count. If it does, recovery reads the transaction record: its block is
                 // pinned.
                 slot = slot.put_back(Slot::of_previous(record.trailer().previous));
                 continue;
             }
-            if !self.log().epochs().in_use() && !planted(Mutant::CheckpointOfPending) {
+            if !self.log().epochs().in_use() {
                 self.records.flush_on_behalf(&record, false);
             }
             slot = slot.with_pending(false);

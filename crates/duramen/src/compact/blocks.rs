@@ -1,10 +1,9 @@
 //! Reading whole blocks, and excluding damaged ones.
 
 use crate::maintenance::Maintenance;
-use duramen_log::format::record::{Header, Kind, Step, Walk};
+use duramen_log::format::record::{Header, Step, Walk};
 use duramen_log::format::transaction::keep_what_counts;
 use duramen_log::format::{Extent, Seeds, block};
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::read;
 use duramen_log::sync::atomic::Ordering::Relaxed;
 use duramen_media::{Medium, Offset};
@@ -69,9 +68,6 @@ impl<M: Medium> Maintenance<M> {
         let transaction_outcomes = block::Header::decode(self.log().blocks.secret(), extent, bytes)
             .map(|header| header.transaction_outcomes)
             .unwrap_or_default();
-        if planted(Mutant::VoidCounted) {
-            return found.retain(|(_, header)| header.kind != Kind::End);
-        }
         keep_what_counts(bytes, self.log().blocks.offset(extent), transaction_outcomes, is_pinned, found);
     }
 
@@ -79,7 +75,7 @@ impl<M: Medium> Maintenance<M> {
     /// tail its appender may be writing.
     pub(crate) fn copy_block(&self, extent: Extent, bytes: u64, scratch: &mut Vec<u8>) {
         debug_assert!(
-            bytes <= self.log().blocks.at(extent).tail() || planted(Mutant::CountedBehindTail),
+            bytes <= self.log().blocks.at(extent).tail(),
             "read beyond the end of a block's records"
         );
         let from = self.log().blocks.offset(extent);

@@ -7,7 +7,6 @@ use crate::maintenance::Maintenance;
 use crate::tuning::Phase;
 use duramen_log::blocks::Use;
 use duramen_log::format::Extent;
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::space::free_blocks;
 use duramen_log::sync::atomic::Ordering::Relaxed;
 use duramen_log::sync::reclaim;
@@ -16,7 +15,7 @@ use duramen_media::{Medium, Offset};
 impl<M: Medium> Maintenance<M> {
     /// Frees blocks: see invariant 2 of [`crate::compact::records`], and [`duramen_log::space`] for the order of each.
     pub(crate) fn free(&self, compactor: &mut Compactor, retired: &[Retired]) -> Result<()> {
-        let together = |_: &Retired, next: &Retired| !next.dropped || planted(Mutant::FreedWithoutOrder);
+        let together = |_: &Retired, next: &Retired| !next.dropped;
         for retired in retired.chunk_by(together) {
             let _inside = self.log().phases.enter(Phase::Free);
             let extents: Vec<Extent> = retired.iter().map(|block| block.extent).collect();

@@ -7,7 +7,6 @@ use crate::maintenance::Maintenance;
 use duramen_log::blocks::Use;
 use duramen_log::format::superblock::Regime;
 use duramen_log::format::{Extent, block};
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::sync::atomic::Ordering::Relaxed;
 use duramen_media::Medium;
 use std::collections::HashSet;
@@ -158,7 +157,7 @@ impl<M: Medium> Maintenance<M> {
     /// came from, which is free now. False when that is not free yet, because a reader may still use it or its epoch is
     /// not committed.
     pub(crate) fn restore_spare(&self, compactor: &mut Compactor) -> bool {
-        if self.log().space().has_spare() || planted(Mutant::SpareNotRestored) {
+        if self.log().space().has_spare() {
             return true;
         }
         self.reclaim(compactor, true);

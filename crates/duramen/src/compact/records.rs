@@ -48,8 +48,7 @@ use duramen_log::appender::{Body, Fields};
 use duramen_log::blocks::{Use, room_won};
 use duramen_log::cell;
 use duramen_log::format::record::{Appended, Header, Kind, body_crc};
-use duramen_log::format::{Epoch, Extent, Owner, Version, block};
-use duramen_log::mutants::{Mutant, planted};
+use duramen_log::format::{Epoch, Extent, Version, block};
 use duramen_log::sync::atomic::Ordering::{Relaxed, Release};
 use duramen_log::sync::reclaim;
 use duramen_media::Medium;
@@ -199,9 +198,7 @@ impl<M: Medium> Maintenance<M> {
                     continue;
                 }
             }
-            if !planted(Mutant::UncommittedCopied) {
-                self.log().wait_for(block_record.header.epoch)?;
-            }
+            self.log().wait_for(block_record.header.epoch)?;
             if compactor.appender.reserve_to_move(self.log(), self, block_record.bytes(), rest).is_err() {
                 return Ok(false);
             }
@@ -252,7 +249,7 @@ impl<M: Medium> Maintenance<M> {
     ) -> Result<()> {
         let extent = contents.extent;
         let is_free = !emptied.evicted.is_empty();
-        if is_free && !planted(Mutant::EvictedBeforeFree) {
+        if is_free {
             // Before the slots go. The moved records are durable.
             self.publish_free(extent)?;
         }
@@ -329,7 +326,7 @@ impl<M: Medium> Maintenance<M> {
     /// Whether a tombstone hides only records in the same block, which go with it.
     fn covers_no_older_records(&self, slot: Slot, header: &Header, dead_here: u64) -> bool {
         let is_committed = !slot.is_pending() && self.is_committed(header);
-        planted(Mutant::TombstoneDroppedEarly) || is_committed && slot.covers_at_most(dead_here)
+        is_committed && slot.covers_at_most(dead_here)
     }
 
     pub(crate) fn is_committed(&self, header: &Header) -> bool {
@@ -370,10 +367,10 @@ impl<M: Medium> Maintenance<M> {
         let mut fields = Fields {
             kind: header.kind,
             tag: header.tag,
-            expires_at: header.expires_at.filter(|_| !planted(Mutant::ExpiryNotCopied)),
+            expires_at: header.expires_at,
             version: header.version,
             epoch,
-            owner: if planted(Mutant::OwnerNotCopied) { Owner::STORE } else { header.owner },
+            owner: header.owner,
         };
         if hidden && header.kind != Kind::Tombstone {
             // The same version: the value has expired, so the key is absent whichever record recovery takes. The next
@@ -394,7 +391,7 @@ impl<M: Medium> Maintenance<M> {
 
     /// Lets readers return the copy, once a slot points to it, without waiting for its epoch (invariant 4).
     fn note_copy(&self, original: Epoch, appended: Appended, epoch: Epoch) -> Result<()> {
-        let is_committed = original <= self.log().epochs().committed() || planted(Mutant::UncommittedCopied);
+        let is_committed = original <= self.log().epochs().committed();
         if self.log().epochs().in_use() && is_committed {
             let extent = self.log().blocks.extent_of(appended.at.0);
             let (block, at) =
@@ -512,6 +509,5 @@ fn hashes_of_dead(emptied: &Emptied<'_>) -> Vec<u64> {
     let replaced = emptied.replaced.iter().map(|(of, _)| of.hash);
     let dropped = emptied.drops.iter().map(|block_record| block_record.of.hash);
     let originals = emptied.moves.iter().map(|moved| moved.block_record.of.hash);
-    let originals = originals.filter(|_| !planted(Mutant::EvictedCopyAlone));
     dead.chain(replaced).chain(dropped).chain(originals).collect()
 }

@@ -17,7 +17,6 @@ use crate::maintenance::Maintenance;
 use crate::table::tables::Table;
 use duramen_log::blocks::Use;
 use duramen_log::format::{Owner, Version};
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::sync::atomic::Ordering::Relaxed;
 use duramen_media::{Medium, Offset};
 use std::collections::HashMap;
@@ -88,11 +87,7 @@ impl<M: Medium> Maintenance<M> {
             }
             // After the tail there may be records that do not count, of uncommitted epochs, and records that are being
             // written.
-            let bytes = if planted(Mutant::CountedBehindTail) {
-                self.log().blocks.bytes(block)
-            } else {
-                block.tail()
-            };
+            let bytes = block.tail();
             if state == Use::Damaged
                 || !self.log().medium.unreadable(self.log().offset_of(at), bytes).is_empty()
             {
@@ -114,7 +109,7 @@ impl<M: Medium> Maintenance<M> {
                 // A newer record was appended by a writer that has not set its slot yet.
                 if let Some(found) = unknown.get_mut(&header.owner).and_then(|of| of.get_mut(key))
                     && found.place != Offset(base + place)
-                    && (header.version <= found.version || planted(Mutant::CountedBehindTail))
+                    && header.version <= found.version
                 {
                     found.stale += 1;
                 }

@@ -41,7 +41,6 @@ use crate::compact::stale::KeyOf;
 use crate::maintenance::Maintenance;
 use duramen_log::format::Extent;
 use duramen_log::format::superblock::Regime;
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::sync::atomic::Ordering::Relaxed;
 use duramen_log::sync::reclaim::{self, GracePeriod};
 use duramen_log::sync::time::Instant;
@@ -57,9 +56,6 @@ impl<M: Medium> Maintenance<M> {
 
     /// The blocks of this store that contain values kept by callers.
     pub(crate) fn pinned_extents(&self) -> HashSet<Extent> {
-        if planted(Mutant::PinNotChecked) {
-            return HashSet::new();
-        }
         let from = self.log().medium.pointer(Offset(0), 0).addr();
         let held = reclaim::pinned_addresses();
         let held = &held[held.partition_point(|&at| at < from)..];
@@ -79,12 +75,9 @@ impl<M: Medium> Maintenance<M> {
         let mut stay: Vec<Retired> = Vec::new();
         let before = std::mem::take(&mut compactor.retire_queue.kept);
         for mut retired in before.into_iter().chain(past) {
-            let is_behind = |other: &Retired| {
-                other.again.as_ref().is_some_and(|again| retired.number < again.since)
-                    || planted(Mutant::KeptHoldsBackAll)
-            };
-            let stays = held.contains(&retired.extent)
-                || (retired.dropped || planted(Mutant::KeptHoldsBackAll)) && stay.iter().any(is_behind);
+            let is_behind =
+                |other: &Retired| other.again.as_ref().is_some_and(|again| retired.number < again.since);
+            let stays = held.contains(&retired.extent) || retired.dropped && stay.iter().any(is_behind);
             if !stays {
                 if let Some(again) = retired.again.take() {
                     self.forget_again(compactor, &again);
@@ -94,7 +87,7 @@ impl<M: Medium> Maintenance<M> {
             }
             if retired.again.is_none() {
                 let since = if retired.is_free { 0 } else { self.log().retirements.load(Relaxed) };
-                let stale = if retired.is_free || planted(Mutant::KeptNotCounted) {
+                let stale = if retired.is_free {
                     // A block that is free on the medium already hides nothing, and brings nothing back.
                     Vec::new()
                 } else {
@@ -190,10 +183,7 @@ impl<M: Medium> Maintenance<M> {
             return;
         }
         let last = ready.iter().map(|r| r.epoch).max().unwrap_or(0);
-        while self.log().epochs().in_use()
-            && self.log().epochs().committed().0 <= last
-            && !planted(Mutant::FreedBeforeCommit)
-        {
+        while self.log().epochs().in_use() && self.log().epochs().committed().0 <= last {
             // With `Manual` only the caller commits.
             if self.log().epochs().regime() == Regime::Manual || self.log().commit().is_err() {
                 let committed = self.log().epochs().committed().0;

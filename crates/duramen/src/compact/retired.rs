@@ -1,7 +1,6 @@
 //! Retired blocks, and the state of each: see [`crate::compact::release`].
 
 use duramen_log::format::{Extent, Owner};
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::sync::reclaim::GracePeriod;
 use duramen_media::Offset;
 use std::collections::HashMap;
@@ -82,9 +81,7 @@ impl RetireQueue {
             Some(dead) => dead.iter().for_each(|&hash| *self.dead.entry(hash).or_default() += 1),
             None => self.of_any += 1,
         }
-        let to =
-            if planted(Mutant::FreedBeforeReadersLeave) { &mut self.reclaimable } else { &mut self.fresh };
-        to.push(retired);
+        self.fresh.push(retired);
     }
 
     /// Whether a block that is not free yet may have a dead record of a key of this hash.

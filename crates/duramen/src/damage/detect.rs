@@ -78,9 +78,6 @@ impl<M: Medium> Records<M> {
     #[cold]
     #[inline(never)]
     fn verify_record(&self, at: Offset) -> Result<(), Wrong> {
-        if duramen_log::mutants::planted(duramen_log::mutants::Mutant::UsedUnverified) {
-            return Ok(());
-        }
         read::verify_unverified(&self.log.medium, &self.log.blocks, at)
     }
 

@@ -43,7 +43,6 @@ use duramen_log::blocks::Use;
 use duramen_log::format::record::{Kind, body_crc};
 use duramen_log::format::superblock::Regime;
 use duramen_log::format::{Extent, Owner, Version};
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::space::Space;
 use duramen_log::sync::atomic::Ordering::Relaxed;
 use duramen_log::sync::lock;
@@ -523,8 +522,7 @@ impl<M: Medium> Maintenance<M> {
                 // Elements go with their roots.
                 let table =
                     if owner.is_collection() { None } else { self.records.tables.find(owner, &mut last) };
-                let may =
-                    table.is_some_and(|table| table.label().is_some() || planted(Mutant::EvictedUnasked));
+                let may = table.is_some_and(|table| table.label().is_some());
                 last_owner = Some((owner, may));
                 may
             }
@@ -650,9 +648,7 @@ impl<M: Medium> Maintenance<M> {
                 && !self.records.is_expired(block_record.header.expires_at)
                 && compactor.appender.reserve_to_move(self.log(), self, most, most).is_ok()
             {
-                if self.evict_by_tombstone(compactor, table, block_record) == Tombstoned::Done
-                    && !planted(Mutant::EvictedInPlaceUncounted)
-                {
+                if self.evict_by_tombstone(compactor, table, block_record) == Tombstoned::Done {
                     // Then it is a stale record like any other.
                     self.keep_originals(compactor, std::iter::once((block_record.of, most)));
                 }
@@ -673,16 +669,13 @@ impl<M: Medium> Maintenance<M> {
 
     /// Whether a key needs no tombstone when its newest record, to which `slot` points, is evicted (invariant 2).
     pub(crate) fn goes_alone(&self, slot: Slot, dead_here: u64) -> bool {
-        !self.log().epochs().in_use() && (slot.covers_at_most(dead_here) || planted(Mutant::EvictedWithStale))
+        !self.log().epochs().in_use() && slot.covers_at_most(dead_here)
     }
 
     /// Whether a block may be free on the medium at once (invariant 2). No older record of an evicted key lies in a
     /// block that is not free yet. The block's dropped tombstones hide nothing in such a block. The records that
     /// superseded its dead ones are durable.
     pub(crate) fn may_be_free(&self, compactor: &Compactor, emptied: &Emptied<'_>) -> bool {
-        if planted(Mutant::EvictedWithoutOrder) {
-            return true;
-        }
         let mut last = None;
         let guard = reclaim::pin();
         let mut is_pending = |of: &KeyOf<'_>| {
@@ -713,7 +706,7 @@ impl<M: Medium> Maintenance<M> {
         let locked = table.index.lock(of.hash, &guard);
         let Some(found) = locked.find(of.key, |slot| slot.location() == place) else { return false };
         debug_assert!(
-            found.get().covers_at_most(gone.dead_here) || planted(Mutant::EvictedWithStale),
+            found.get().covers_at_most(gone.dead_here),
             "only the thread with the compactor counts stale records of blocks that stay"
         );
         if let Some(names) = self.records.whole_record(place).and_then(|record| record.root_ref()) {
@@ -749,10 +742,7 @@ impl<M: Medium> Maintenance<M> {
         };
         let epoch = epochs.enter(&compactor.activity);
         let names = self.records.whole_record(place).and_then(|record| record.root_ref());
-        let version = match locked.next_version(Version(0)) {
-            _ if planted(Mutant::EvictedBelow) => Version(header.version.0 - 1),
-            version => version,
-        };
+        let version = locked.next_version(Version(0));
         let fields =
             Fields { kind: Kind::Tombstone, tag: 0, expires_at: None, version, epoch, owner: of.owner };
         let crc = body_crc(compactor.appender.seed(), &[of.key, &[]]);

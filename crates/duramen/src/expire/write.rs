@@ -5,7 +5,6 @@ use crate::records::Records;
 use crate::table::tables::{Table, Target};
 use crate::writer::WriterState;
 use duramen_log::durability::Activity;
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::sync::atomic::Ordering::Relaxed;
 use duramen_log::sync::reclaim::{self, Guard};
 use duramen_media::{Medium, Offset};
@@ -40,7 +39,7 @@ impl<M: Medium> Records<M> {
         }
         let names = self.whole_record(place).and_then(|record| record.root_ref());
         found.set(found.get().with_tombstone(true));
-        if let Some(names) = names.filter(|_| !planted(Mutant::SweptRootKept)) {
+        if let Some(names) = names {
             self.tables.release_root(names);
         }
         table.count_keys(activity.shard, -1);

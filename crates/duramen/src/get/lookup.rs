@@ -11,7 +11,6 @@ use crate::records::Records;
 use crate::table::tables::{Table, Target};
 use duramen_index::Slot;
 use duramen_log::format::Version;
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::read;
 use duramen_log::sync::reclaim::{self, Guard};
 use duramen_media::{Medium, Offset};
@@ -275,8 +274,7 @@ impl<M: Medium> Records<M> {
                     Standing::Over => {
                         // If the transaction was shown after the reader skipped its newest record, this record is only
                         // an intermediate step.
-                        let passed = before == Some(record.trailer().transaction)
-                            && !planted(Mutant::StepOfTransactionShown);
+                        let passed = before == Some(record.trailer().transaction);
                         if before.is_none() || passed {
                             before = None;
                             // A transaction that was aborted has restored its slots before.

@@ -16,7 +16,6 @@ use crate::get::value::Record;
 use crate::records::Records;
 use duramen_index::Slot;
 use duramen_log::format::Epoch;
-use duramen_log::mutants::{Mutant, planted};
 use duramen_media::{Medium, Offset};
 
 /// The state of the transaction of a pending transaction record, for a reader.
@@ -77,7 +76,7 @@ impl<M: Medium> Records<M> {
         if self.log.epochs().in_use() {
             let epoch = self.epoch_of(record);
             let stands = match read_barrier {
-                None => self.log.epochs().must_wait(epoch) && !planted(Mutant::UndurableShown),
+                None => self.log.epochs().must_wait(epoch),
                 Some(read_barrier) => epoch.0 > read_barrier.epoch.get(),
             };
             if stands {
@@ -94,7 +93,7 @@ impl<M: Medium> Records<M> {
     #[inline]
     pub(crate) fn is_expired(&self, expires_at: Option<u64>) -> bool {
         expires_at.is_some_and(|at| {
-            let expired = at <= self.log.clock().now() && !planted(Mutant::ExpiredShown);
+            let expired = at <= self.log.clock().now();
             if expired {
                 self.log.clock().reached(at);
             }
@@ -114,7 +113,7 @@ impl<M: Medium> Records<M> {
             .transaction_slots
             .at(Slot::transaction_slot_of(trailer.previous))
             .is_active(trailer.transaction);
-        if is_active && !planted(Mutant::TransactionShownInParts) { Standing::Active } else { Standing::Over }
+        if is_active { Standing::Active } else { Standing::Over }
     }
 
     /// Makes the last commit of a transaction record's writer durable; returns the epoch to wait for as well.
@@ -145,9 +144,6 @@ impl<M: Medium> Records<M> {
     /// must be durable with it.
     #[cold]
     pub(crate) fn flush_on_behalf(&self, record: &Record<'_>, drain: bool) -> Epoch {
-        if planted(Mutant::UndurableShown) {
-            return Epoch(0);
-        }
         if record.head.is_transactional() {
             return self.flush_transaction_on_behalf(record, drain);
         }
@@ -181,7 +177,7 @@ impl<M: Medium> Records<M> {
             }
             false => read_barrier.block.get() == Some(self.log.blocks.extent_of(record.at.0)),
         };
-        let waits = planted(Mutant::BuiltOnUndrained) || read_barrier.is_some_and(is_own);
+        let waits = read_barrier.is_some_and(is_own);
         self.flush_on_behalf(record, read_barrier.is_none() || !waits)
     }
 

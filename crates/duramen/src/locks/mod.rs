@@ -37,7 +37,6 @@ use crate::writer::{WriteContext, WriterState};
 use crate::{Error, ErrorKind, Result};
 use duramen_index::Slot;
 use duramen_log::format::{Owner, Version};
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::open_block::Purpose;
 use duramen_log::supply::FreeOnly;
 use duramen_log::sync::Arc;
@@ -105,7 +104,7 @@ impl WriterState {
         loop {
             records.stripes().hold(hashes, &mut self.locks.numbers);
             let running = records.stripes().find_active(&self.locks.numbers);
-            let Some(running) = running.filter(|_| !planted(Mutant::LockedBesideActive)) else { break };
+            let Some(running) = running else { break };
             // An active transaction may want the keys held here, and space.
             records.stripes().release(&self.locks.numbers, Version(0));
             self.locks.numbers.clear();
@@ -200,15 +199,6 @@ impl WriterState {
         if std::mem::take(&mut self.locks.ends_group) { self.flush_group(records) } else { Ok(()) }
     }
 
-    /// Releases the locks early, as [`Mutant::KeysUnlockedEarly`] does it.
-    #[inline]
-    pub(crate) fn unlock_early<M: Medium>(&mut self, records: &Records<M>) {
-        if planted(Mutant::KeysUnlockedEarly) && self.locks.held == Held::Keys {
-            records.stripes().release(&self.locks.numbers, self.version);
-            self.locks.numbers.clear();
-        }
-    }
-
     /// Checks that this thread holds no stripe, before an operation that may wait for a thread that wants one.
     ///
     /// # Errors
@@ -232,10 +222,7 @@ impl WriterState {
         if self.locks.held != Held::Keys {
             return Self::check_unlocked(records, "write");
         }
-        if matches!(target, Target::Collection(_))
-            || records.stripes().is_held_here(hash)
-            || planted(Mutant::KeysUnlockedEarly)
-        {
+        if matches!(target, Target::Collection(_)) || records.stripes().is_held_here(hash) {
             return Ok(());
         }
         Err(Error::invalid(
@@ -385,10 +372,6 @@ pub(crate) fn close_barrier<'a, M: Medium>(
         return Ok(None);
     }
     check_not_inside(records, attempted, place)?;
-    // With the barrier closed, only a read within a few instructions notices a name that is written late.
-    if planted(Mutant::BarrierOpenForNames) || planted(Mutant::NameWrittenLate) {
-        return Ok(None);
-    }
     records.barrier.close(|| records.log.epochs().commands());
     Ok(Some(Alone(&records.barrier)))
 }

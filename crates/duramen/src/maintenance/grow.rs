@@ -5,7 +5,6 @@ use crate::tuning::Phase;
 use duramen_index::MEDIUM_BYTES_MAX;
 use duramen_log::Log;
 use duramen_log::format::Extent;
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::space::{Space, write_free_headers};
 use duramen_log::sync::atomic::Ordering::Relaxed;
 use duramen_log::sync::atomic::{AtomicBool, AtomicU64};
@@ -90,7 +89,7 @@ impl Growth {
             let space = log.space();
             (space.extents(), space.reserve())
         };
-        let _growing = (!planted(Mutant::GrownTwice)).then(|| lock(&self.growing));
+        let _growing = lock(&self.growing);
         let extents = log.space().extents();
         if extents != before {
             return Ok(true);

@@ -5,7 +5,6 @@
 use crate::maintenance::Maintenance;
 use crate::{Error, ErrorKind, Result};
 use duramen_log::format::Extent;
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::open_block::Purpose;
 use duramen_log::space::Space;
 use duramen_log::supply::Supply;
@@ -193,7 +192,7 @@ impl<M: Medium> Maintenance<M> {
         let space = self.log().space();
         let is_same = (space.extents(), space.free_extents()) == (seen.extents, seen.free)
             && space.limits_set() == seen.limits_set;
-        search.rounds < ROUNDS_MAX && !is_same && !planted(Mutant::SpaceNotLookedForAgain)
+        search.rounds < ROUNDS_MAX && !is_same
     }
 
     /// Why there is no room.

@@ -1,6 +1,5 @@
 //! The previous target of a key's slot before a write, and its counting.
 
-use crate::get::stamp::Stamp;
 use crate::get::value::Record;
 use crate::records::Records;
 use crate::table::tables::{RootRef, Table};
@@ -10,7 +9,6 @@ use duramen_index::either::{Locked, Place};
 use duramen_log::durability::Activity;
 use duramen_log::format::Epoch;
 use duramen_log::read::Unknown;
-use duramen_log::sync::reclaim::Guard;
 use duramen_media::{Medium, Offset};
 
 /// The previous target of a key's slot before a write.
@@ -104,16 +102,4 @@ impl WriterState {
             self.activity.came_add(1);
         }
     }
-}
-
-/// The key's stamp, read without a lock: it may change at once.
-pub(crate) fn stamp_unlocked<M: Medium>(
-    records: &Records<M>,
-    table: &Table,
-    key: &[u8],
-    hash: u64,
-    guard: &Guard,
-) -> Stamp {
-    let found = table.index.find(hash, key, guard, |slot| records.is_key_at(slot, key));
-    records.stamp_of(table, found.map(|slot| records.record(slot.location())).as_ref(), hash)
 }

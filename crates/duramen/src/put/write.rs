@@ -4,7 +4,7 @@ use crate::Result;
 use crate::get::stamp::Stamp;
 use crate::get::value::CollectionId;
 use crate::get::value::Meta;
-use crate::put::old::{Old, stamp_unlocked};
+use crate::put::old::Old;
 use crate::records::Records;
 use crate::table::tables::{RootRef, Table, Target};
 use crate::transaction::batch::root_value;
@@ -15,11 +15,10 @@ use duramen_log::appender::{Body, Fields, STAGE_BYTES_MIN};
 use duramen_log::cell;
 use duramen_log::format::record::{Appended, Kind, Trailer, body_crc, head_bytes, record_bytes};
 use duramen_log::format::{Epoch, Version};
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::open_block::Purpose;
 use duramen_log::reachable::Reachable;
 use duramen_log::read::Unknown;
-use duramen_log::sync::reclaim::{self, Guard};
+use duramen_log::sync::reclaim::{self};
 use duramen_media::{Medium, Offset};
 
 /// The condition of a write on the key's current state.
@@ -244,7 +243,6 @@ impl WriterState {
         let bytes = record_bytes(head_bytes, key.len(), value.len(), kind);
         // Before the pin: compaction that makes room must not wait for this very guard.
         self.reserve(context, bytes, ask.purpose)?;
-        self.unlock_early(records);
         let guard = self.pin(records);
         let table = records.tables.at(target, &guard)?;
         let hash = records.hasher.hash(key);
@@ -259,18 +257,10 @@ impl WriterState {
             let fields = Fields { kind, tag, expires_at, version, epoch, owner };
             self.appender.stage(&records.log, fields, key, value);
         }
-        let want = if planted(Mutant::SwapNotRechecked) {
-            compared(records, table, ask, hash, &guard)
-        } else {
-            ask.want
-        };
         let body = body_crc(seed, &[key, value]);
-        let ready = PreparedPut { ask: PutRequest { want, ..ask }, kind, hash, bytes, shared, body, seed };
+        let ready = PreparedPut { ask, kind, hash, bytes, shared, body, seed };
         let epochs = records.log.epochs();
         let unwinding = epochs.unwinding(&self.activity);
-        if planted(Mutant::LockedInEpoch) {
-            let _ = epochs.enter(&self.activity);
-        }
         let locked = table.index.lock(hash, &guard);
         let epoch = epochs.enter(&self.activity);
         let writing = LockedPut::new(records, table, ready, epoch, &locked, self.group.is_some());
@@ -337,12 +327,7 @@ impl WriterState {
         let appended = if let Some(appended) = ahead {
             appended
         } else {
-            let version = match &old {
-                Some(Old { record: Some(record), .. }) if planted(Mutant::VersionNotAdvanced) => {
-                    record.head.version()
-                }
-                _ => self.gave(locked.next_version(floor)),
-            };
+            let version = self.gave(locked.next_version(floor));
             self.append(writing, version)
         };
         let slot = Slot::to(self.make_reachable(writing, appended)).with_tombstone(new.is_none());
@@ -478,7 +463,7 @@ impl<'a, M: Medium> LockedPut<'a, M> {
         locked: &Locked<'_>,
         in_group: bool,
     ) -> Self {
-        let has_transaction_records = locked.has_transaction_records() && !planted(Mutant::ActiveOverwritten);
+        let has_transaction_records = locked.has_transaction_records();
         let is_grouped = in_group && records.log.shows_before_durable();
         Self { records, table, ready, epoch, has_transaction_records, is_grouped }
     }
@@ -503,32 +488,10 @@ impl<'a, M: Medium> LockedPut<'a, M> {
     fn appends_ahead(&self) -> bool {
         let ask = &self.ready.ask;
         match ask.want {
-            Condition::Anything => {
-                ask.new.is_some()
-                    && !self.has_transaction_records
-                    && !self.ready.shared
-                    && !planted(Mutant::VersionNotAdvanced)
-            }
+            Condition::Anything => ask.new.is_some() && !self.has_transaction_records && !self.ready.shared,
             // Such a write may write nothing, and an appended record cannot be taken back: it would leave user bytes
             // above the tail.
             Condition::Present | Condition::Stamp(_) => false,
         }
-    }
-}
-
-/// The condition after the stamp was compared without the lock, as [`Mutant::SwapNotRechecked`] does it.
-#[cold]
-fn compared<M: Medium>(
-    records: &Records<M>,
-    table: &Table,
-    ask: PutRequest<'_>,
-    hash: u64,
-    guard: &Guard,
-) -> Condition {
-    match ask.want {
-        Condition::Stamp(stamp) if stamp == stamp_unlocked(records, table, ask.key, hash, guard) => {
-            Condition::Anything
-        }
-        want => want,
     }
 }

@@ -12,7 +12,6 @@ use duramen_index::collection::{CollectionIndex, Counted, position_of};
 use duramen_index::ordered::Sorted;
 use duramen_log::format::record::Header;
 use duramen_log::format::{Owner, Version};
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::sync;
 use duramen_media::Medium;
 use std::collections::HashMap;
@@ -38,9 +37,7 @@ impl<M: Medium> Scan<'_, M> {
     ) {
         let order = if slot.is_tombstone() { 0 } else { index.order_at(slot, self) };
         gathered.entries.push(Sorted::new([position_of(self.hasher.hash(key)), order], slot));
-        if !planted(Mutant::VersionNotRecovered) {
-            gathered.version = gathered.version.max(version);
-        }
+        gathered.version = gathered.version.max(version);
     }
 
     /// The collections whose pages in a checkpoint must be corrected although none of their elements was read.

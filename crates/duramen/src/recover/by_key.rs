@@ -10,7 +10,6 @@ use crate::table::tables::Table;
 use duramen_index::ordered::{Gathered, Parting, Sorted};
 use duramen_index::{Keys as _, Slot};
 use duramen_log::format::{Owner, Version};
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::sync;
 use duramen_log::sync::atomic::AtomicI64;
 use duramen_log::sync::atomic::Ordering::Relaxed;
@@ -49,9 +48,7 @@ impl ByKey {
     pub(crate) fn push(&mut self, parting: &Parting<'_>, key: &[u8], slot: Slot, version: Version) {
         let (part, entry) = parting.place(key, slot);
         self.entries.push(part, entry);
-        if !planted(Mutant::VersionNotRecovered) {
-            self.version = self.version.max(version);
-        }
+        self.version = self.version.max(version);
     }
 }
 

@@ -9,7 +9,6 @@ use duramen_index::Slot;
 use duramen_index::either::Index;
 use duramen_index::ordered::Parting;
 use duramen_log::format::{Owner, Version};
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::sync::Arc;
 use duramen_log::sync::reclaim::Guard;
 use duramen_media::Medium;
@@ -113,9 +112,7 @@ impl<M: Medium> Scan<'_, M> {
         // A hash index does not use it.
         let key_of_order = if matches!(index, Index::Hash(_)) { &[] } else { key() };
         let locked = index.lock(entry.hash, guard);
-        if !planted(Mutant::VersionNotRecovered) {
-            locked.observe_version(entry.version);
-        }
+        locked.observe_version(entry.version);
         let found = locked.find(key_of_order, |slot| {
             self.found_record(slot.location()).is_some_and(|(_, its)| its == key())
         });

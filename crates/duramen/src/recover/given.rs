@@ -11,7 +11,6 @@ use duramen_log::blocks::Blocks;
 use duramen_log::format::holes::Holes;
 use duramen_log::format::record::Header;
 use duramen_log::format::{Owner, Version};
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::read;
 use duramen_log::sync::reclaim;
 use duramen_log::sync::{Arc, Mutex, lock};
@@ -144,7 +143,6 @@ impl<M: Medium> Scan<'_, M> {
     ) -> bool {
         let order = |at: Offset| (Reverse(self.blocks.of(at.0).generation()), at);
         version.cmp(&other).then_with(|| order(at).cmp(&order(other_at))).is_gt()
-            || planted(Mutant::LastScannedWins)
     }
 
     /// Whether a root is the newest record of its key, and no tombstone.
@@ -153,7 +151,7 @@ impl<M: Medium> Scan<'_, M> {
         let key = self.record_at(root.at).1;
         let leads = |slot: Slot| slot.location() == root.at;
         let slot = table.index.find(root.hash, key, &reclaim::pin(), leads);
-        slot.is_some_and(|slot| !slot.is_tombstone()) || planted(Mutant::EveryRootLives)
+        slot.is_some_and(|slot| !slot.is_tombstone())
     }
 
     /// Subtracts the records of a table without a name from the live bytes of its blocks.

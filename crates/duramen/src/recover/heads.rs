@@ -15,7 +15,6 @@ use duramen_log::format::holes::Holes;
 use duramen_log::format::mark::Mark;
 use duramen_log::format::superblock::{BOOT_UNKNOWN, Regime, Superblock};
 use duramen_log::format::{Epoch, Extent, Generation, HEAD_BYTES, block};
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::read;
 use duramen_media::{Granularity, Medium, Offset};
 use std::ops::RangeInclusive;
@@ -240,7 +239,7 @@ impl<'m, M: Medium> Source<'m, M> {
             .filter(ours)
             .find(|(_, mark)| {
                 // After a process crash without a reboot no record that a mark covers can be missing.
-                !self.rebooted || planted(Mutant::MarkNotProven) || {
+                !self.rebooted || {
                     let (records, sum) =
                         scan::count_epoch(self.medium, superblock, &headers.data, mark.epoch, holes);
                     (records, sum) == (mark.records, mark.sum)

@@ -67,7 +67,6 @@ use duramen_log::format::checkpoint::{Damage, ExtentRun};
 use duramen_log::format::record::{self, Kind};
 use duramen_log::format::superblock::Superblock;
 use duramen_log::format::{Epoch, Extent, HEAD_BYTES, Owner, OwnerKind, Version, block};
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::read;
 use duramen_log::space::{Space, free_blocks};
 use duramen_log::sync::lock;
@@ -368,7 +367,7 @@ fn attach<M: Medium>(
         }
         if let Some(table) = tables.of(of.owner) {
             table.count_keys(0, loaded.keys as i64);
-            if plan.exact && !planted(Mutant::CheckpointNamesForgotten) {
+            if plan.exact {
                 roots.iter().for_each(|&root| table.add_name(root));
             }
             if of.owner.is_collection() {
@@ -377,9 +376,7 @@ fn attach<M: Medium>(
         }
         all = all.plus(loaded);
     }
-    if !planted(Mutant::CheckpointVersionsForgotten) {
-        tables.raise_versions(checkpoint.root.version);
-    }
+    tables.raise_versions(checkpoint.root.version);
     Ok(all)
 }
 
@@ -403,13 +400,8 @@ impl Recovered {
                 }
             }
             // `confirm_transactions` records later that a transaction counts.
-            let early = planted(Mutant::TransactionsConfirmedEarly);
-            let transaction_outcomes = if early {
-                outcome.transaction_outcomes
-            } else {
-                outcome.transaction_outcomes.only(TransactionOutcome::Void)
-            };
-            if transaction_outcomes != TransactionOutcomes::default() && !planted(Mutant::TornNotVoided) {
+            let transaction_outcomes = outcome.transaction_outcomes.only(TransactionOutcome::Void);
+            if transaction_outcomes != TransactionOutcomes::default() {
                 data.header.store_transaction_outcomes(
                     medium,
                     offset(data.extent),
@@ -434,7 +426,6 @@ impl Recovered {
         let mut any = false;
         for (data, outcome) in &self.outcomes {
             if outcome.transaction_outcomes.only(TransactionOutcome::Counts) != TransactionOutcomes::default()
-                && !planted(Mutant::TornNotVoided)
             {
                 let at = Offset(u64::from(data.extent.0) * extent_bytes);
                 data.header.store_transaction_outcomes(

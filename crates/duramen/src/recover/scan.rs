@@ -18,7 +18,6 @@ use duramen_log::format::mark::record_sum;
 use duramen_log::format::record::{self, Header, Kind, Step, Walk};
 use duramen_log::format::superblock::Superblock;
 use duramen_log::format::{Epoch, Owner, Seeds, block};
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::sync::atomic::Ordering::Relaxed;
 use duramen_log::sync::atomic::{AtomicU64, AtomicUsize};
 use duramen_log::sync::reclaim;
@@ -262,9 +261,7 @@ impl<M: Medium> Scan<'_, M> {
         }
         if !outcome.damage.is_empty() {
             // An open that serves the rest leaves it damaged for later opens: see the head of `recovery`.
-            if !planted(Mutant::DamageForgotten) {
-                outcome.tail = seal.unwrap_or(u64::from(data.header.extents) * self.extent_bytes);
-            }
+            outcome.tail = seal.unwrap_or(u64::from(data.header.extents) * self.extent_bytes);
             entry.set_unverified(true);
             entry.set_unknown();
             entry.set_aside();
@@ -356,7 +353,7 @@ impl<M: Medium> Scan<'_, M> {
         }
         // Until a newer one is found.
         reading.outcome.entered += header.record_bytes();
-        let expired = header.expires_at.is_some_and(|at| at <= self.now) && !planted(Mutant::ExpiredShown);
+        let expired = header.expires_at.is_some_and(|at| at <= self.now);
         if let Some(at) = header.expires_at
             && !expired
         {

@@ -16,7 +16,6 @@
 //! both under its key's lock. An index checkpoint has the places, since recovery does not read the blocks that the
 //! checkpoint covers.
 
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::sync::{Mutex, lock};
 use duramen_media::Offset;
 
@@ -64,7 +63,7 @@ impl State {
         if self.count == 0 {
             return false;
         }
-        if self.count == 1 || planted(Mutant::DiesWithAnyRoot) {
+        if self.count == 1 {
             *self = Self { gone: true, ..Self::default() };
             return true;
         }
@@ -88,7 +87,7 @@ impl Names {
     /// Adds a root; `None`: the collection is gone.
     pub(crate) fn add(&self) -> Option<Before> {
         let mut state = lock(&self.0);
-        if state.gone && !planted(Mutant::GoneNamedAgain) {
+        if state.gone {
             return None;
         }
         state.count += 1;

@@ -29,7 +29,6 @@
 use crate::compact::compactor::Compactor;
 use crate::maintenance::Maintenance;
 use crate::table::retired::{Left, RetiredTable, Until};
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::sync::reclaim::{self, GracePeriod};
 use duramen_log::sync::time::Instant;
 use duramen_media::Medium;
@@ -108,11 +107,9 @@ impl<M: Medium> Maintenance<M> {
         let RetiredTable { table, grace, has_left, cursor } = retired;
         if grace.is_none() {
             let groups = self.log().epochs().groups();
-            *grace =
-                GracePeriod::now(if planted(Mutant::ReclaimedBesideGroup) { Vec::new() } else { groups });
+            *grace = GracePeriod::now(groups);
         }
-        *has_left |= grace.as_mut().is_some_and(GracePeriod::has_elapsed)
-            || planted(Mutant::ReclaimedBeforeWritersLeave);
+        *has_left |= grace.as_mut().is_some_and(GracePeriod::has_elapsed);
         if !*has_left {
             return false;
         }
@@ -143,15 +140,13 @@ impl<M: Medium> Maintenance<M> {
                 let Some(place) = locked.find(record.key(), |slot| slot.location() == at) else { continue };
                 if !place.get().covers_no_older_records() {
                     if !place.get().is_tombstone()
-                        && let Some(names) = record.root_ref().filter(|_| !planted(Mutant::ClearedRootsKept))
+                        && let Some(names) = record.root_ref()
                     {
                         // The collection that it names dies with it, and is reclaimed after it.
                         self.records.tables.release_root(names);
                     }
                     place.set(place.get().of_dead_table());
-                    if !planted(Mutant::DeadNotUncounted) {
-                        self.log().uncount(at, record.head.record_bytes(), &compactor.activity);
-                    }
+                    self.log().uncount(at, record.head.record_bytes(), &compactor.activity);
                 }
             }
             if *cursor == 0 {

@@ -6,7 +6,6 @@ use crate::table::tables;
 use duramen_index::{KeyBytes, Keys, Slot};
 use duramen_log::format::Owner;
 use duramen_log::format::record::{self, Kind};
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::read;
 use duramen_log::sync::reclaim;
 use duramen_media::{Medium, Offset};
@@ -25,17 +24,14 @@ impl<M: Medium> Scan<'_, M> {
     /// they are kept, since the damaged part may hold their names.
     pub(crate) fn resolve_names(&self, roots: &[FoundRoot], has_damage: bool) -> Names {
         let of_tables = self.names_of_tables();
-        let is_kept = has_damage && !planted(Mutant::NamelessReclaimed);
-        let named = self.named_owners(&of_tables, roots, is_kept);
+        let named = self.named_owners(&of_tables, roots, has_damage);
         let mut nameless = Vec::new();
         for table in self.tables.unnamed(&named) {
-            if is_kept {
+            if has_damage {
                 nameless.push(table.owner);
                 continue;
             }
-            if !planted(Mutant::DeadCountedLive) {
-                self.reclaim_table(&table);
-            }
+            self.reclaim_table(&table);
             self.tables.remove_reclaimed(table.owner);
         }
         Names { of_tables, nameless }
@@ -64,17 +60,12 @@ impl<M: Medium> Scan<'_, M> {
         names.sort_unstable();
         // A scan may visit a slot twice.
         names.dedup();
-        if planted(Mutant::NewestNameIgnored) {
-            // Owners are numbered in the order of their creation.
-            let newest = names.iter().map(|&(_, owner)| owner).max();
-            names.retain(|&(_, owner)| Some(owner) != newest);
-        }
         names
     }
 
     /// The roots in blocks that the checkpoint keeps, unless all of its slots count.
     pub(crate) fn roots_of_checkpoint(&self, checkpoint: &Checkpoint<'_>, plan: &Plan) -> Vec<FoundRoot> {
-        if plan.exact || planted(Mutant::CheckpointRootsForgotten) {
+        if plan.exact {
             return Vec::new();
         }
         let counts = plan.counts(self.extent_bytes);
@@ -109,7 +100,7 @@ impl<M: Medium> Scan<'_, M> {
         named.extend(collections.iter().filter(|it| it.names() > 0).map(|it| it.owner));
         let mut roots_in: HashMap<Owner, Vec<&FoundRoot>> = HashMap::new();
         roots.iter().for_each(|root| roots_in.entry(root.owner).or_default().push(root));
-        let mut work: Vec<Owner> = match keeps_nameless || planted(Mutant::RootOfDeadTableLives) {
+        let mut work: Vec<Owner> = match keeps_nameless {
             true => roots_in.keys().copied().collect(),
             false => named.iter().copied().chain([Owner::STORE]).collect(),
         };
@@ -117,9 +108,7 @@ impl<M: Medium> Scan<'_, M> {
             for root in roots_in.remove(&owner).unwrap_or_default() {
                 if self.is_live_root(root) && root.names.is_collection() {
                     // Including one that has no element.
-                    if !planted(Mutant::EmptyForgotten) || self.tables.of(root.names).is_some() {
-                        self.tables.get_or_insert(root.names, |_| ()).add_name(root.at);
-                    }
+                    self.tables.get_or_insert(root.names, |_| ()).add_name(root.at);
                     named.insert(root.names);
                     work.push(root.names);
                 }

@@ -23,7 +23,6 @@ use duramen_index::hash::HashIndex;
 use duramen_index::ordered::OrderedIndex;
 use duramen_index::stripes::Stripes;
 use duramen_log::format::{Owner, OwnerKind, Version};
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use duramen_log::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use duramen_log::sync::current::Current;
@@ -122,7 +121,7 @@ impl Table {
     /// reclaims a dead table, or closes the store, waits for that pin.
     #[inline]
     pub(crate) fn alive(&self) -> Result<&Self> {
-        if self.is_dead() && !planted(Mutant::DeadHandleUsed) { Err(gone()) } else { self.check_open() }
+        if self.is_dead() { Err(gone()) } else { self.check_open() }
     }
 
     /// Itself, unless its store is closed. Checked like [`Table::alive`].
@@ -302,8 +301,7 @@ impl Tables {
 
     /// An empty table, of an owner that was never used before.
     pub(crate) fn fresh(&self, kind: OwnerKind) -> Arc<Table> {
-        let more = u64::from(!planted(Mutant::OwnerReused));
-        let owner = Owner::new(self.incarnation, self.next.fetch_add(more, Relaxed), kind);
+        let owner = Owner::new(self.incarnation, self.next.fetch_add(1, Relaxed), kind);
         self.get_or_insert(owner, |_| {})
     }
 
@@ -362,8 +360,7 @@ impl Tables {
 
     /// The root at this place is superseded.
     pub(crate) fn release_root(&self, RootRef { owner, place }: RootRef) {
-        let Some(table) = self.of(owner).filter(|_| owner.is_collection() && !planted(Mutant::RootNotDied))
-        else {
+        let Some(table) = self.of(owner).filter(|_| owner.is_collection()) else {
             return;
         };
         let is_gone = {
@@ -393,7 +390,7 @@ impl Tables {
 
     /// Notes the new place of a root. Under its key's lock.
     pub(crate) fn root_moved(&self, RootRef { owner, place }: RootRef, to: Offset) {
-        if let Some(table) = self.of(owner).filter(|_| !planted(Mutant::MovedRootForgotten)) {
+        if let Some(table) = self.of(owner) {
             let mut left = lock(&self.left);
             note_left(&mut left, RootRef { owner, place });
             table.names.moved(place, to);
@@ -588,7 +585,7 @@ pub(crate) struct RootRef {
 }
 
 fn note_left(left: &mut Option<Vec<RootRef>>, name: RootRef) {
-    if let Some(left) = left.as_mut().filter(|_| !planted(Mutant::CheckpointRootsLost)) {
+    if let Some(left) = left.as_mut() {
         left.push(name);
     }
 }

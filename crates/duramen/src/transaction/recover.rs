@@ -29,7 +29,6 @@ use duramen_log::format::TransactionId;
 use duramen_log::format::block::{DataBlock, TransactionOutcome};
 use duramen_log::format::record::{Header, Kind, Step};
 use duramen_log::format::transaction::{Part, TransactionSum};
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::sync::atomic::AtomicUsize;
 use duramen_log::sync::atomic::Ordering::Relaxed;
 use duramen_media::Medium;
@@ -81,7 +80,7 @@ impl<M: Medium> Scan<'_, M> {
     fn part_over(&self, reading: &mut Reading<'_>, part: Part) {
         let waiting = std::mem::take(&mut reading.outcome.transactions.waiting);
         let transaction_outcome = part.transaction_outcome(reading.data.header.transaction_outcomes);
-        if transaction_outcome == TransactionOutcome::Counts || planted(Mutant::CommitNotLookedFor) {
+        if transaction_outcome == TransactionOutcome::Counts {
             for (at, header) in &waiting {
                 self.enter_found(reading, *at, header);
             }
@@ -117,11 +116,10 @@ impl<M: Medium> Scan<'_, M> {
             || outcomes.iter().any(|(_, outcome)| !outcome.damage.is_empty());
         let mut counting: Vec<(usize, Part, u64)> = Vec::new();
         for (number, (data, outcome)) in outcomes.iter_mut().enumerate() {
-            for (part, _, base) in std::mem::take(&mut outcome.transactions.several).into_iter().filter(
-                |(_, transaction_outcome, _)| {
-                    *transaction_outcome == TransactionOutcome::Open && !planted(Mutant::CommitNotLookedFor)
-                },
-            ) {
+            for (part, _, base) in std::mem::take(&mut outcome.transactions.several)
+                .into_iter()
+                .filter(|(_, transaction_outcome, _)| *transaction_outcome == TransactionOutcome::Open)
+            {
                 let Some(found) = transactions.get(&part.transaction) else { continue };
                 let transaction_outcome = match found.transaction_outcome {
                     TransactionOutcome::Open if found.end == Some(found.sum) => TransactionOutcome::Counts,

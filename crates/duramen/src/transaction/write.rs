@@ -63,7 +63,6 @@ use duramen_log::format::record::{
 };
 use duramen_log::format::transaction::TransactionSum;
 use duramen_log::format::{Epoch, Owner, TransactionId, Version};
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::read::Unknown;
 use duramen_log::sync::Backoff;
 use duramen_log::sync::holding::{Place, What};
@@ -287,7 +286,6 @@ impl WriterState {
                 }
                 return Err(error);
             }
-            self.unlock_early(records);
             let guard = reclaim::pin_to_write();
             let table = records.tables.at(target, &guard)?;
             self.check_named(records, target, hash)?;
@@ -418,9 +416,7 @@ impl WriterState {
         drop(locked);
         self.count_key(table, old.as_ref(), new.is_some());
         let lost = old.as_ref().and_then(Old::names);
-        if planted(Mutant::LostBeforeShown) {
-            lost.into_iter().for_each(|name| records.tables.release_root(name));
-        } else if let Some(running) = &mut self.transaction {
+        if let Some(running) = &mut self.transaction {
             running.lost.extend(lost);
         }
         let replaced = old.filter(|old| old.present).and_then(|old| Some(old.record?.meta()));
@@ -482,7 +478,6 @@ impl WriterState {
     /// Notes a key that the transaction found absent, if another writer may insert it before the transaction is shown.
     fn note_missed(&mut self, table: &Table, key: &[u8]) {
         if self.sees_others(table)
-            && !planted(Mutant::MissedNotLookedAt)
             && let Some(running) = &mut self.transaction
         {
             running.absent_reads.push(AbsentRead { owner: table.owner, key: key.to_vec() });
@@ -622,14 +617,9 @@ impl WriterState {
         }
         // Room was reserved with each transaction record (invariant 4).
         assert!(self.appender.room() >= END_BYTES, "no room for the commit record of a transaction");
-        let end = (!planted(Mutant::TransactionWithoutCommit))
-            .then(|| self.appender.append_commit(&records.log, id, sum, epoch));
-        records
-            .log
-            .transaction_slots
-            .at(transaction_slot)
-            .show(end.map_or(Offset(0), |end| end.at.plus(end.bytes)), epoch.0);
-        end
+        let end = self.appender.append_commit(&records.log, id, sum, epoch);
+        records.log.transaction_slots.at(transaction_slot).show(end.at.plus(end.bytes), epoch.0);
+        Some(end)
     }
 
     /// Completes a commit: the active transaction was shown, and the epoch left.
@@ -688,7 +678,7 @@ impl WriterState {
         let Some(running) = &mut self.transaction else { return Ok(()) };
         let (id, written) = (running.id, std::mem::take(&mut running.spans));
         let mut again = Vec::new();
-        for span in written.iter().rev().filter(|_| !planted(Mutant::PreviousNotPutBack)) {
+        for span in written.iter().rev() {
             let mut places = Vec::new();
             each_transaction_record(records, *span, |at| places.push(at));
             for at in places.into_iter().rev() {

@@ -34,7 +34,6 @@ use crate::attached::{Attached, KeepFilter};
 use crate::{KeyBytes, Loaded, PagesOf, Slot};
 use duramen_log::Result;
 use duramen_log::format::u64_at;
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::sync::{Mutex, lock, rank};
 use std::cmp::Ordering;
 
@@ -294,7 +293,6 @@ impl<K: KeyBytes> Dump<'_, K> {
     }
 
     fn lacking(&mut self, lacking: Vec<(u64, Slot)>) -> std::result::Result<(), Stop> {
-        let lacking = if planted(Mutant::CheckpointTreeLacks) { Vec::new() } else { lacking };
         for (order, slot) in lacking {
             self.writer.put(Holds::Lacking, order, &[&[order, Slot::new(slot.location()).0]]);
             if self.writer.is_full() {

@@ -24,7 +24,6 @@ use crate::stripes::{LockedStripe, Stripes};
 use crate::words::Words;
 use crate::{KeepFilter, KeyBytes, Keys, Loaded, PagesOf, Slot};
 use duramen_log::Result;
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::sync::{Arc, Mutex, MutexGuard, lock, rank};
 use duramen_media::Offset;
 use std::cell::Cell;
@@ -374,14 +373,6 @@ impl Place<'_> {
         let mut indexes = self.index.indexes();
         indexes.changes += 1;
         indexes.map.set(self.hash, slot, |other| other.location() == old.location());
-        if planted(Mutant::TreeNotLed) && !old.is_tombstone() && !slot.is_tombstone() {
-            return;
-        }
-        if planted(Mutant::LedInTwoSteps) {
-            indexes.leave(old, keys);
-            drop(indexes);
-            return self.index.indexes().enter(key, slot, keys);
-        }
         indexes.repoint(key, old, slot, keys);
     }
 }

@@ -52,7 +52,7 @@ impl HashIndex {
             return false;
         };
         let depth = zero.depth() - 1;
-        let held = (!planted(Mutant::MergeWithoutLocks)).then(|| self.stripes.lock_prefix(hash, depth));
+        let held = self.stripes.lock_prefix(hash, depth);
         // Another thread may have split or filled one of them meanwhile. From here on nobody does, and nobody changes
         // them.
         let Some(pair) = self.sparse_pair(hash, guard).filter(|pair| pair[0].depth() == depth + 1) else {
@@ -60,16 +60,11 @@ impl HashIndex {
         };
         let known = pair.iter().map(|half| half.known()).min().unwrap_or_default() + 1;
         let merged = DirEntry::new(self.memory.take(), depth, known.min(FINGERPRINT_BITS));
-        if planted(Mutant::MergePublishedFirst) {
-            self.repoint_merged(hash, merged, guard);
-        }
         if !self.fill_merged(self.segment(merged, guard), pair, guard) {
             recycle(&self.memory, Retired(merged.segment()));
             return false;
         }
-        if !planted(Mutant::MergePublishedFirst) {
-            self.repoint_merged(hash, merged, guard);
-        }
+        self.repoint_merged(hash, merged, guard);
         self.merges.fetch_add(1, Relaxed);
         drop((held, merging));
         pair.into_iter().for_each(|half| self.retire(half, guard));

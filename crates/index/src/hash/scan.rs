@@ -23,10 +23,7 @@ impl HashIndex {
             0 => 64 - (cursor & PREFIX_MASK).trailing_zeros().min(63),
             _ => (cursor >> 16) as u32 & 0xffff,
         };
-        let depth = match entry.depth() {
-            now if planted(Mutant::ScanForgetsMerge) => now,
-            now => begun.clamp(now, DEPTH_MAX),
-        };
+        let depth = begun.clamp(entry.depth(), DEPTH_MAX);
         let step = 1u64 << (64 - depth);
         let prefix = cursor & !(step - 1);
         // Of a merged segment only the hashes that the scan is at, as far as the fingerprints are known.

@@ -20,7 +20,6 @@ use super::node::{LEAF_SLOTS, LockedNode, Node, Order, skip_between};
 use super::{HEIGHT_MAX, OrderedIndex};
 use crate::memory::Memory;
 use crate::{KeyBytes, Slot};
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::sync::Arc;
 use duramen_log::sync::atomic::Ordering::{Relaxed, Release};
 use duramen_log::sync::reclaim::Guard;
@@ -329,10 +328,7 @@ impl OrderedIndex {
             let shared = left.low(&mut buffer, guard).get(..skip)?;
             Some([shared, &above[..=shared_bytes(&below, &above)]].concat())
         };
-        let is_whole = |word| {
-            planted(Mutant::DamagedPlacedByGuess)
-                || entries.iter().all(|entry| entry.0 != word || key_of(entry).is_some())
-        };
+        let is_whole = |word| entries.iter().all(|entry| entry.0 != word || key_of(entry).is_some());
         let between = |stay: usize| {
             let (last, first) = (&entries[stay - 1], &entries[stay]);
             if last.0 < first.0 {
@@ -623,9 +619,7 @@ impl OrderedIndex {
         left.set_next(0, next);
         drop((held, other));
         self.merges.fetch_add(1, Relaxed);
-        if !planted(Mutant::NodeLeftLinked) {
-            self.unlink(right, guard);
-        }
+        self.unlink(right, guard);
         let (memory, gone) = (Arc::clone(&self.memory), RetiredNode(right.pointer()));
         guard.defer(move || recycle(&memory, gone));
         true

@@ -6,7 +6,6 @@ use super::list::At;
 use super::node::{Node, Seen};
 use crate::stripes::LockedStripe;
 use crate::{KeyBytes, Slot};
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::sync::reclaim::Guard;
 use std::cell::Cell;
 
@@ -123,9 +122,6 @@ impl Place<'_> {
     /// The record is damaged, and belonged to this key: its place in the leaf was a guess until now.
     #[cold]
     pub fn repair(&self, slot: Slot, keys: &impl KeyBytes) {
-        if planted(Mutant::DamagedPlacedByGuess) {
-            return self.set(slot);
-        }
         let skip = self.held(|held, rank| {
             held.change();
             let order = held.node.order();

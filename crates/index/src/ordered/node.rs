@@ -11,7 +11,6 @@
 use super::key::{Sought, shared_bytes, word_at};
 use crate::memory::Piece;
 use crate::{Slot, prefetch};
-use duramen_log::mutants::{Mutant, planted};
 use duramen_log::sync::Backoff;
 use duramen_log::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use duramen_log::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
@@ -262,7 +261,7 @@ impl Node {
     /// Whether nothing moved since `version`: values read in between, by Acquire, are consistent.
     #[inline]
     pub(super) fn is_still(&self, version: u64) -> bool {
-        planted(Mutant::LeafNotLookedAtAgain) || self.version.load(Relaxed) & !LOCKED == version
+        self.version.load(Relaxed) & !LOCKED == version
     }
 
     #[inline]
@@ -324,9 +323,7 @@ impl Node {
         loop {
             let now = self.version.load(Relaxed);
             // Acquire: pairs with the Release in `LockedNode::drop`.
-            if planted(Mutant::LeafNotLocked)
-                || now & LOCKED == 0
-                    && self.version.compare_exchange(now, now | LOCKED, Acquire, Relaxed).is_ok()
+            if now & LOCKED == 0 && self.version.compare_exchange(now, now | LOCKED, Acquire, Relaxed).is_ok()
             {
                 return LockedNode { node: self, version: now & !(LOCKED | CHANGING), changing: false };
             }
@@ -405,10 +402,8 @@ impl LockedNode<'_> {
 
     /// From now on positions change, and readers of them wait.
     pub(super) fn change(&mut self) {
-        if !planted(Mutant::LeafChangedUnmarked) {
-            // Relaxed: all later stores are Release, so a thread that sees one of them sees this too.
-            self.node.version.store(self.version | LOCKED | CHANGING, Relaxed);
-        }
+        // Relaxed: all later stores are Release, so a thread that sees one of them sees this too.
+        self.node.version.store(self.version | LOCKED | CHANGING, Relaxed);
         self.changing = true;
     }
 

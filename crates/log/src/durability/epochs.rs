@@ -29,7 +29,6 @@ use crate::format::mark::{self, Mark};
 use crate::format::record::Appended;
 use crate::format::superblock::Regime;
 use crate::format::{Epoch, Secret};
-use crate::mutants::{Mutant, planted};
 use crate::sync::Backoff;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
@@ -349,7 +348,7 @@ impl Epochs {
         activities[0].came_add(activity.came.load(SeqCst));
         activities[0].written_add(activity.written.load(SeqCst));
         activities[0].dead_add(activity.dead.load(SeqCst));
-        for parity in 0..if planted(Mutant::SumsNotKept) { 0 } else { 2 } {
+        for parity in 0..2 {
             for part in 0..2 {
                 let value = activity.sums[parity][part].load(SeqCst);
                 activities[0].sums[parity][part].fetch_add(value, SeqCst);
@@ -403,7 +402,7 @@ impl Epochs {
             // SeqCst: either the committer observes this writer in `epoch`, or this writer observes that the epoch has
             // advanced.
             activity.active.store(epoch, SeqCst);
-            if self.current.load(SeqCst) == epoch || planted(Mutant::EnterNotRechecked) {
+            if self.current.load(SeqCst) == epoch {
                 // Acquire: pairs with the Release in `commit`.
                 if self.ended.load(Acquire) + 1 < epoch {
                     self.await_end(Epoch(epoch - 1));
@@ -417,7 +416,7 @@ impl Epochs {
     #[cold]
     fn await_end(&self, epoch: Epoch) {
         let mut backoff = Backoff::default();
-        while self.ended.load(Acquire) < epoch.0 && !planted(Mutant::EpochsOverlap) {
+        while self.ended.load(Acquire) < epoch.0 {
             backoff.wait();
         }
     }
@@ -493,7 +492,6 @@ impl Epochs {
     }
 
     /// Ends the current epoch and makes it durable.
-    #[cfg_attr(feature = "mutants", track_caller)]
     pub fn commit_current<M: Medium>(&self, medium: &M, flush: &dyn Fn(Epoch), time: u64) -> Result<Epoch> {
         let committed = {
             let mut slot = lock(&self.commit);
@@ -504,7 +502,6 @@ impl Epochs {
     }
 
     /// Returns the committed epoch, and how long the device took.
-    #[cfg_attr(feature = "mutants", track_caller)]
     fn commit<M: Medium>(
         &self,
         slot: &mut usize,
@@ -519,7 +516,6 @@ impl Epochs {
         committed
     }
 
-    #[cfg_attr(feature = "mutants", track_caller)]
     fn commit_writable<M: Medium>(
         &self,
         slot: &mut usize,
@@ -532,7 +528,7 @@ impl Epochs {
         let (mut records, mut sum) = (0u64, 0u64);
         for activity in lock(&self.activities).iter() {
             let mut backoff = Backoff::default();
-            while (1..=epoch).contains(&activity.active.load(SeqCst)) && !planted(Mutant::CommitDoesNotWait) {
+            while (1..=epoch).contains(&activity.active.load(SeqCst)) {
                 backoff.wait();
             }
             let [count, total] = &activity.sums[(epoch & 1) as usize];

@@ -19,7 +19,6 @@
 //! 2. While a writer sleeps whose epoch is not committed, some thread leads, or one of the sleepers has a timeout, or
 //!    was woken and has not checked yet.
 
-use crate::mutants::{Mutant, planted};
 use crate::sync::lock;
 use crate::sync::{Condvar, Mutex};
 use std::time::Duration;
@@ -106,7 +105,7 @@ impl GroupCommit {
                     state.came[now] = 0;
                     state.patience = (took / PATIENCE_SHARE).min(PATIENCE_MAX);
                     // A thread that already sleeps ensures that there is a commit.
-                    let one = !state.leading && state.asleep[1 - now] > 0 && !planted(Mutant::NextNotWoken);
+                    let one = !state.leading && state.asleep[1 - now] > 0;
                     (
                         [now == 0 && state.asleep[0] > 0, now == 1 && state.asleep[1] > 0],
                         one.then_some(1 - now),

@@ -97,7 +97,6 @@ impl DurableState {
     }
 
     /// Makes all acknowledged writes durable; `flush` as in [`Epochs::wait_for`].
-    #[cfg_attr(feature = "mutants", track_caller)]
     pub fn commit<M: Medium>(&self, medium: &M, flush: &dyn Fn(Epoch)) -> Result<()> {
         if self.epochs.in_use() {
             let committed = self.epochs.commit_current(medium, flush, self.clock.now());
@@ -143,7 +142,6 @@ impl DurableState {
     }
 
     /// Syncs the medium; a failure poisons the store.
-    #[cfg_attr(feature = "mutants", track_caller)]
     pub fn sync_or_poison<M: Medium>(&self, medium: &M) -> Result<()> {
         medium.sync().map_err(|error| self.failed(medium, error))
     }

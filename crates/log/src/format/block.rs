@@ -230,7 +230,6 @@ impl Header {
     }
 
     /// Writes `self` as the header of the block at `at`, in one line, whatever was there before; not drained.
-    #[cfg_attr(feature = "mutants", track_caller)]
     pub fn store<M: Medium>(&self, medium: &M, at: Extent, offset: Offset) {
         medium.store_u64(offset.plus(SECRET_AT as u64), self.secret.word());
         medium.store_u64(offset.plus(TIE_AT as u64), self.secret.tie(at));

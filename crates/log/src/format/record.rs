@@ -41,7 +41,6 @@
 
 use super::secret::Seeds;
 use super::{Epoch, Owner, TransactionId, Version, sum, u32_at, u64_at};
-use crate::mutants::{Mutant, planted};
 use duramen_media::Offset;
 
 pub const HEADER_BYTES: u64 = 24;
@@ -629,7 +628,7 @@ impl<'a> Walk<'a> {
         let mut next = at;
         loop {
             next += match self.header(next) {
-                Some((header, _)) if !planted(Mutant::BodySearched) => header.record_bytes(),
+                Some((header, _)) => header.record_bytes(),
                 _ => 8,
             };
             if next >= self.end {

@@ -15,7 +15,6 @@
 //! All of them are SipHash-2-4 under the secret: knowing one of them reveals nothing about the others.
 
 use super::{Extent, Generation};
-use crate::mutants::{Mutant, planted};
 use siphasher::sip::SipHasher24;
 
 /// See the module.
@@ -60,8 +59,7 @@ impl Secret {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&(for_use as u64).to_le_bytes());
         bytes[8..].copy_from_slice(&of.to_le_bytes());
-        let key = if planted(Mutant::SecretLeftOut) { 0 } else { self.0 };
-        SipHasher24::new_with_keys(key, 0).hash(&bytes)
+        SipHasher24::new_with_keys(self.0, 0).hash(&bytes)
     }
 
     /// For the records of a block of this generation.
@@ -94,7 +92,7 @@ impl Seeds {
     /// valid there.
     #[inline(always)]
     pub fn head(self, at: u64) -> u32 {
-        self.head ^ if planted(Mutant::PlaceNotChecked) { 0 } else { (at >> 3) as u32 }
+        self.head ^ (at >> 3) as u32
     }
 }
 

@@ -35,7 +35,6 @@
 
 use super::{Epoch, FORMAT_VERSION, HEAD_BYTES, Secret, u32_at, u64_at};
 use crate::format::holes::Holes;
-use crate::mutants::{Mutant, planted};
 use crate::{Error, ErrorKind, Result};
 use duramen_media::{Medium, Offset};
 
@@ -250,7 +249,7 @@ impl Superblock {
                     head[BYTES..4096].iter().all(|&b| b == 0) && head[4096 + BYTES..].iter().all(|&b| b == 0);
                 let erased = COPIES.iter().any(|at| head[at.0 as usize + ERASED_AT..][..8] == ERASED);
                 let nothing = magics_zero && rest_zero;
-                if nothing && (erased || planted(Mutant::LostHeadIsEmpty)) {
+                if nothing && erased {
                     return Ok(Found::Nothing);
                 }
                 match opened(medium) {

@@ -20,7 +20,6 @@ use super::holding::{self, Held, Noted, Place, What};
 use super::reclaim::{self, GracePeriod, Guard, SeqCounter};
 use super::time::Instant;
 use super::{Arc, Condvar, Mutex, lock, rank, this_thread};
-use crate::mutants::{Mutant, planted};
 use std::time::Duration;
 
 #[derive(Default)]
@@ -127,9 +126,6 @@ impl ExclusiveBarrier {
         // Relaxed: the grace period noted next fences. Stored before the list is made, so that a writer added to it
         // later observes this.
         self.by.store(this_thread(), Relaxed);
-        if planted(Mutant::BarrierNotWaitedFor) {
-            return;
-        }
         let mut backoff = Backoff::default();
         let mut grace = loop {
             // The kernel may temporarily refuse to fence for lack of memory.

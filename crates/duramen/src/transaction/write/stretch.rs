@@ -138,7 +138,6 @@ impl WriterState {
         }
         let (writes, hashes) = (&writes[..count], &hashes[..count]);
         self.note_reserved(writes[1..].iter().map(|write| bytes_of(write) + END_BYTES).sum());
-        self.unlock_early(records);
 
         let guard = reclaim::pin_to_write();
         let table = records.tables.at(target, &guard)?;

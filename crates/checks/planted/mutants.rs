@@ -1,14 +1,17 @@
-//! Planted bugs: the crash driver must find them, to show that it can. Without the feature `mutants`, [`planted`] is a
-//! constant, and nothing of them is left in the code.
+//! Planted bugs: the crash driver and the models must find them, to show that they can. The engine's sources know none
+//! of them: `cargo xtask planted` copies the tree, adds this file to the log's crate, and applies the patches beside it,
+//! which ask [`planted`] where a bug would be. One build has all bugs, and [`plant`] chooses one.
 //!
 //! These are bugs of logic: a comparison, a count, an order of steps. A missing call of the medium (a write-back, a
 //! drain, a sync) is planted in the simulated medium, by the place of the call (`duramen_media::sim::lose`). A wrong
-//! ordering or fence is planted in the primitives of the models. The sources do not mention these.
+//! ordering or fence is planted in the primitives of the models. Neither needs a patch.
+
+use crate::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::AtomicU8;
 
 /// A bug, named after the fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-#[cfg_attr(not(feature = "mutants"), allow(dead_code))]
 pub enum Mutant {
     /// A block is reused with the generation of its last use.
     GenerationKept = 1,
@@ -260,114 +263,97 @@ pub enum Mutant {
     DamagedPlacedByGuess,
 }
 
+static PLANTED: AtomicU8 = AtomicU8::new(0);
+
 /// Whether `mutant` is planted.
-#[cfg(not(feature = "mutants"))]
-#[inline(always)]
-pub const fn planted(_mutant: Mutant) -> bool {
-    false
+pub fn planted(mutant: Mutant) -> bool {
+    PLANTED.load(Relaxed) == mutant as u8
 }
 
-#[cfg(feature = "mutants")]
-pub use planting::*;
-
-#[cfg(feature = "mutants")]
-mod planting {
-    use super::Mutant;
-    use crate::sync::atomic::Ordering::Relaxed;
-    use crate::sync::statics::AtomicU8;
-
-    static PLANTED: AtomicU8 = AtomicU8::new(0);
-
-    /// Whether `mutant` is planted.
-    pub fn planted(mutant: Mutant) -> bool {
-        PLANTED.load(Relaxed) == mutant as u8
-    }
-
-    /// Plants one bug, or none, in place of the previous one.
-    pub fn plant(mutant: Option<Mutant>) {
-        PLANTED.store(mutant.map_or(0, |mutant| mutant as u8), Relaxed);
-    }
-
-    /// Bugs that the models of `cargo xtask loom` find.
-    pub const MODELLED: [Mutant; 35] = [
-        Mutant::PageReadTwice,
-        Mutant::StripeNotLocked,
-        Mutant::SharedSegmentAlone,
-        Mutant::OverflowNotMarked,
-        Mutant::SplitWithoutLocks,
-        Mutant::SegmentReusedAtOnce,
-        Mutant::SegmentBeforeLock,
-        Mutant::EnterNotRechecked,
-        Mutant::CommitDoesNotWait,
-        Mutant::DirtyBlocksInOneList,
-        Mutant::SumsNotKept,
-        Mutant::PartialTakenTwice,
-        Mutant::GrownTwice,
-        Mutant::SpaceNotLookedForAgain,
-        Mutant::UpdateNotCounted,
-        Mutant::CellCopyNotChecked,
-        Mutant::MergePublishedFirst,
-        Mutant::MergeWithoutLocks,
-        Mutant::ScanForgetsMerge,
-        Mutant::LeafNotLocked,
-        Mutant::LeafNotLookedAtAgain,
-        Mutant::LeafChangedUnmarked,
-        Mutant::NodeLeftLinked,
-        Mutant::NextNotWoken,
-        Mutant::TransactionShownInParts,
-        Mutant::StepOfTransactionShown,
-        Mutant::MissedNotLookedAt,
-        Mutant::PreviousNotPutBack,
-        Mutant::LockedBesideActive,
-        Mutant::BarrierNotWaitedFor,
-        Mutant::KeysUnlockedEarly,
-        Mutant::LocksNotSorted,
-        Mutant::VersionNotRaised,
-        Mutant::SplitPublishedFirst,
-        Mutant::EpochsOverlap,
-    ];
-
-    /// Bugs that the crash driver finds.
-    pub const ALL: [Mutant; 40] = [
-        Mutant::GenerationKept,
-        Mutant::TombstoneDroppedEarly,
-        Mutant::StaleNotCounted,
-        Mutant::VersionNotRecovered,
-        Mutant::LastScannedWins,
-        Mutant::VersionNotAdvanced,
-        Mutant::MarkNotProven,
-        Mutant::SealOfOldEpoch,
-        Mutant::FreedBeforeCommit,
-        Mutant::FreedBeforeReadersLeave,
-        Mutant::PinNotChecked,
-        Mutant::FreedWithoutOrder,
-        Mutant::ExpiryNotCopied,
-        Mutant::ExpiredShown,
-        Mutant::SuperblockCopyZeroFirst,
-        Mutant::UndurableShown,
-        Mutant::CellNotLookedAtAgain,
-        Mutant::SwapNotRechecked,
-        Mutant::UpdateNotRechecked,
-        Mutant::CheckpointKeepsFreed,
-        Mutant::CheckpointSlotsAllKept,
-        Mutant::CheckpointNamesForgotten,
-        Mutant::CheckpointRootsForgotten,
-        Mutant::CheckpointVersionsForgotten,
-        Mutant::OwnerNotCopied,
-        Mutant::OwnerReused,
-        Mutant::SwapWrittenInTwo,
-        Mutant::DeadCountedLive,
-        Mutant::DeadNotUncounted,
-        Mutant::NewestNameIgnored,
-        Mutant::DeadHandleUsed,
-        Mutant::RootNotDied,
-        Mutant::FinalizedTooEarly,
-        Mutant::CommitNotConfirmed,
-        Mutant::VoidCounted,
-        Mutant::EnteredTwice,
-        Mutant::TornNotVoided,
-        Mutant::CommitNotLookedFor,
-        Mutant::TransactionWithoutCommit,
-        Mutant::PreviousNotPutBack,
-    ];
+/// Plants one bug, or none, in place of the previous one.
+pub fn plant(mutant: Option<Mutant>) {
+    PLANTED.store(mutant.map_or(0, |mutant| mutant as u8), Relaxed);
 }
+
+/// Bugs that the models of `cargo xtask loom` find.
+pub const MODELLED: [Mutant; 35] = [
+    Mutant::PageReadTwice,
+    Mutant::StripeNotLocked,
+    Mutant::SharedSegmentAlone,
+    Mutant::OverflowNotMarked,
+    Mutant::SplitWithoutLocks,
+    Mutant::SegmentReusedAtOnce,
+    Mutant::SegmentBeforeLock,
+    Mutant::EnterNotRechecked,
+    Mutant::CommitDoesNotWait,
+    Mutant::DirtyBlocksInOneList,
+    Mutant::SumsNotKept,
+    Mutant::PartialTakenTwice,
+    Mutant::GrownTwice,
+    Mutant::SpaceNotLookedForAgain,
+    Mutant::UpdateNotCounted,
+    Mutant::CellCopyNotChecked,
+    Mutant::MergePublishedFirst,
+    Mutant::MergeWithoutLocks,
+    Mutant::ScanForgetsMerge,
+    Mutant::LeafNotLocked,
+    Mutant::LeafNotLookedAtAgain,
+    Mutant::LeafChangedUnmarked,
+    Mutant::NodeLeftLinked,
+    Mutant::NextNotWoken,
+    Mutant::TransactionShownInParts,
+    Mutant::StepOfTransactionShown,
+    Mutant::MissedNotLookedAt,
+    Mutant::PreviousNotPutBack,
+    Mutant::LockedBesideActive,
+    Mutant::BarrierNotWaitedFor,
+    Mutant::KeysUnlockedEarly,
+    Mutant::LocksNotSorted,
+    Mutant::VersionNotRaised,
+    Mutant::SplitPublishedFirst,
+    Mutant::EpochsOverlap,
+];
+
+/// Bugs that the crash driver finds.
+pub const ALL: [Mutant; 40] = [
+    Mutant::GenerationKept,
+    Mutant::TombstoneDroppedEarly,
+    Mutant::StaleNotCounted,
+    Mutant::VersionNotRecovered,
+    Mutant::LastScannedWins,
+    Mutant::VersionNotAdvanced,
+    Mutant::MarkNotProven,
+    Mutant::SealOfOldEpoch,
+    Mutant::FreedBeforeCommit,
+    Mutant::FreedBeforeReadersLeave,
+    Mutant::PinNotChecked,
+    Mutant::FreedWithoutOrder,
+    Mutant::ExpiryNotCopied,
+    Mutant::ExpiredShown,
+    Mutant::SuperblockCopyZeroFirst,
+    Mutant::UndurableShown,
+    Mutant::CellNotLookedAtAgain,
+    Mutant::SwapNotRechecked,
+    Mutant::UpdateNotRechecked,
+    Mutant::CheckpointKeepsFreed,
+    Mutant::CheckpointSlotsAllKept,
+    Mutant::CheckpointNamesForgotten,
+    Mutant::CheckpointRootsForgotten,
+    Mutant::CheckpointVersionsForgotten,
+    Mutant::OwnerNotCopied,
+    Mutant::OwnerReused,
+    Mutant::SwapWrittenInTwo,
+    Mutant::DeadCountedLive,
+    Mutant::DeadNotUncounted,
+    Mutant::NewestNameIgnored,
+    Mutant::DeadHandleUsed,
+    Mutant::RootNotDied,
+    Mutant::FinalizedTooEarly,
+    Mutant::CommitNotConfirmed,
+    Mutant::VoidCounted,
+    Mutant::EnteredTwice,
+    Mutant::TornNotVoided,
+    Mutant::CommitNotLookedFor,
+    Mutant::TransactionWithoutCommit,
+    Mutant::PreviousNotPutBack,
+];
