@@ -124,6 +124,8 @@ impl<'s> Prepared<'s> {
     fn connect(&mut self, case: &Case, commands: &[Vec<String>], is_answered: bool) -> Result<()> {
         for command in commands {
             let mut connection = self.server.connect()?;
+            // With RESP2 redis-server sends no invalidations.
+            connection.call(&["HELLO", "3"], PATIENCE).map_err(|ended| failed(self.server, case, &ended))?;
             let sent = connection.send_command(command);
             sent.attempt(|| format!("send {} of '{}'", command[0], case.title()))?;
             if is_answered {
