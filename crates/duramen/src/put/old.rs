@@ -98,8 +98,5 @@ impl WriterState {
         if before != now {
             table.count_keys(self.activity.shard, if before { -1 } else { 1 });
         }
-        if now && !old.is_some_and(|old| old.present) {
-            self.activity.came_add(1);
-        }
     }
 }

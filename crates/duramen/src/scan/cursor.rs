@@ -4,7 +4,6 @@ use crate::get::barrier::ReadBarrier;
 use crate::get::value::{Cursor, Value};
 use crate::get::visibility::Visibility;
 use crate::records::Records;
-use crate::scan::sparse_keys::List;
 use crate::table::tables::{Table, Target};
 use crate::{Error, ErrorKind, Result};
 use duramen_index::Slot;
@@ -84,25 +83,6 @@ impl<M: Medium> Records<M> {
         let mut words = Words::of(seed);
         let mut random = || words.draw();
         let mut unwanted = 0;
-        let sparse_keys = |random| -> Result<_> {
-            let guard = reclaim::pin();
-            Ok(self.tables.at(target, &guard)?.sparse_keys.pick(|| self.log.epochs().came(), random))
-        };
-        while let Some(picked) = sparse_keys(random())? {
-            let Some((came, key)) = picked else { return Ok(None) };
-            match self.get_owing(target, &key, read_barrier) {
-                Ok(Some(value)) if wanted(&value) => return Ok(Some(value)),
-                Ok(None) => {
-                    self.tables.at(target, &reclaim::pin())?.sparse_keys.remove(came, &key);
-                    continue;
-                }
-                Err(error) if error.kind() != ErrorKind::Corrupt => return Err(error),
-                _ => unwanted += 1,
-            }
-            if unwanted == UNWANTED_MAX {
-                return Ok(None);
-            }
-        }
         for _ in 0..DRAWS_MAX {
             let drawn = [random(), random()];
             let shown = {
@@ -129,7 +109,7 @@ impl<M: Medium> Records<M> {
     }
 
     /// As [`Records::pick`], where nearly all places of the index are empty: by a walk over as many of them as take
-    /// some milliseconds. If these are all, it leaves the keys that it found for the next pick.
+    /// some milliseconds.
     #[cold]
     fn pick_by_walk(
         &self,
@@ -140,11 +120,8 @@ impl<M: Medium> Records<M> {
     ) -> Result<Option<Value<'_>>> {
         let (mut cursor, mut left, mut seen) = (0, WALKED_MAX, 0);
         let (mut walk, mut chosen) = (Walk::new(target, read_barrier, SCAN_AHEAD), None);
-        let mut is_whole = true;
-        let mut all = List::begin(self.log.epochs().came());
         while left > 0 {
             let visit = &mut |value: &Value<'_>| {
-                all.add(value.key());
                 if wanted(value) {
                     seen += 1;
                     if random().is_multiple_of(seen) {
@@ -152,17 +129,12 @@ impl<M: Medium> Records<M> {
                     }
                 }
             };
-            let damaged;
             let ends = || {
                 left -= 1;
                 left == 0
             };
-            (cursor, damaged) = self.scan_together(&mut walk, cursor, visit, ends)?;
-            is_whole &= damaged.is_none();
+            (cursor, _) = self.scan_together(&mut walk, cursor, visit, ends)?;
             if cursor == 0 {
-                if is_whole {
-                    self.tables.at(target, &reclaim::pin())?.sparse_keys.keep(all);
-                }
                 break;
             }
         }

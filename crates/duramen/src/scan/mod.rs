@@ -1,6 +1,4 @@
-//! Scans: all entries by a cursor and random keys ([`cursor`]), keys in order ([`range`]), and the keys of a nearly
-//! empty store ([`sparse_keys`]).
+//! Scans: all entries by a cursor and random keys ([`cursor`]), and keys in order ([`range`]).
 
 pub(crate) mod cursor;
 pub(crate) mod range;
-pub(crate) mod sparse_keys;

@@ -14,7 +14,6 @@
 //! Elements of collections have their own stripes. A thread that holds the lock of a collection's key locks an element
 //! for one step, and never waits for a key while it holds an element.
 
-use crate::scan::sparse_keys::SparseKeys;
 use crate::table::names::{Before, Names};
 use crate::{Error, ErrorKind, Result};
 use duramen_index::collection::{Arena, CollectionIndex, Order};
@@ -44,7 +43,6 @@ struct Count(AtomicI64);
 pub(crate) struct Table {
     pub owner: Owner,
     pub index: Index,
-    pub(crate) sparse_keys: SparseKeys,
     /// Keys added less keys removed, by the writers' shards. Empty for a collection, whose index knows its number of
     /// elements.
     keys: Box<[Count]>,
@@ -62,10 +60,10 @@ impl Table {
     fn new(owner: Owner, index: Index) -> Self {
         let counts = if owner.is_collection() { 0 } else { COUNTS };
         let keys = (0..counts).map(|_| Count::default()).collect();
-        let (sparse_keys, names) = (SparseKeys::default(), Names::default());
+        let names = Names::default();
         let (dead, label) = (AtomicBool::new(false), AtomicU64::new(0));
         let closed = statics::AtomicBool::new(false);
-        Self { owner, index, sparse_keys, keys, names, dead, closed, label }
+        Self { owner, index, keys, names, dead, closed, label }
     }
 
     /// Its live keys; expired ones count until they are swept. Exact while nobody writes.

@@ -47,10 +47,8 @@ use std::time::Duration;
 pub struct Activity {
     /// The shard of a table's counts that the writer adds to.
     pub shard: usize,
-    /// Writes of keys that were absent. Only the owner stores to this and the next two, without atomic additions, which
-    /// saves three of them for each write.
-    came: AtomicU64,
-    /// Bytes of records appended.
+    /// Bytes of records appended. Only the owner stores to this and the next one, without atomic additions, which saves
+    /// two of them for each write.
     written: AtomicU64,
     /// Bytes of superseded records and of room that compaction can gain, less those reclaimed.
     dead: AtomicI64,
@@ -70,13 +68,6 @@ impl Activity {
     /// An activity with the count of recovery.
     pub fn recovered(dead_bytes: u64) -> Self {
         Self { dead: AtomicI64::new(dead_bytes as i64), ..Self::default() }
-    }
-
-    /// Counts keys that were absent before: their slots are set.
-    #[inline]
-    pub fn came_add(&self, keys: u64) {
-        // Release: pairs with the Acquire in `Epochs::came`.
-        self.came.store(self.came.load(Relaxed) + keys, Release);
     }
 
     #[inline]
@@ -345,7 +336,6 @@ impl Epochs {
         let mut activities = lock(&self.activities);
         activities.retain(|a| !Arc::ptr_eq(a, activity));
         // It belongs to no writer, so the holder of the list's lock may add.
-        activities[0].came_add(activity.came.load(SeqCst));
         activities[0].written_add(activity.written.load(SeqCst));
         activities[0].dead_add(activity.dead.load(SeqCst));
         for parity in 0..2 {
@@ -370,12 +360,6 @@ impl Epochs {
             dead_bytes: activities.iter().map(|a| a.dead.load(Relaxed)).sum::<i64>().max(0) as u64,
             writers: activities.len() as u64,
         }
-    }
-
-    /// Writes of keys that were absent, since the store was opened. Never decreases.
-    pub fn came(&self) -> u64 {
-        // Acquire: pairs with the Release in `Activity::came_add`; a later lookup finds the slots of the counted keys.
-        lock(&self.activities).iter().map(|a| a.came.load(Acquire)).sum()
     }
 
     /// Guard that poisons the store if the committing or background thread panics, because nobody else would commit the

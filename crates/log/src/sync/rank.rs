@@ -50,8 +50,6 @@ pub const PAGES: u8 = 170;
 pub const SUPERBLOCK: u8 = 180;
 /// Extents are taken and given back.
 pub const SPACE: u8 = 190;
-/// The cached keys of a sparse table.
-pub const SPARSE_KEYS: u8 = 200;
 /// Nothing is locked under it.
 pub const LEAF: u8 = u8::MAX;
 
