@@ -46,7 +46,7 @@ impl Planted {
 
     /// Brings the copy up to date; returns its root.
     pub fn update(&self) -> Result<PathBuf> {
-        let patched = self.patched()?;
+        let (patched, rejected) = self.patched()?;
         let tree = self.tree();
         let mut files = BTreeMap::new();
         for path in list(&self.repository)? {
@@ -72,42 +72,35 @@ impl Planted {
             }
             write(&path, &bytes)?;
         }
-        Ok(tree)
+        if rejected.is_empty() {
+            return Ok(tree);
+        }
+        Err(Failure::new(format!(
+            "cannot plant all bugs: the sources of these hunks have changed:\n{rejected}\
+             make the changes of the .rej files in {}, then run \"cargo xtask planted --save\"",
+            tree.display()
+        )))
     }
 
-    /// The sources of the engine with the patches applied, in a directory of their own.
-    fn patched(&self) -> Result<PathBuf> {
+    /// The sources of the engine with the patches applied, in a directory of their own; and what git says of the hunks
+    /// that do not apply, which are in `.rej` files.
+    fn patched(&self) -> Result<(PathBuf, String)> {
         let patched = self.directory.join("patched");
         self.copy_sources(&self.repository, &patched)?;
         write(&patched.join(MUTANTS.1), &read(&self.repository.join(MUTANTS.0))?)?;
+        let mut rejected = String::new();
         for name in CRATES {
-            let patch = self.patch(name);
-            let apply = |more: &[&str]| {
-                git(&patched)
-                    .args(["apply", "--whitespace=nowarn"])
-                    .args(more)
-                    .arg(&patch)
-                    .output()
-                    .attempt(|| "run git".into())
-            };
-            let output = apply(&[])?;
-            if output.status.success() {
-                continue;
+            let mut apply = git(&patched);
+            apply.args(["apply", "--whitespace=nowarn", "--reject"]).arg(self.patch(name));
+            let output = apply.output().attempt(|| "run git".into())?;
+            if !output.status.success() {
+                let said = String::from_utf8_lossy(&output.stderr);
+                let errors = said.lines().filter_map(|line| line.strip_prefix("error: "));
+                let errors = errors.filter(|error| *error != "while searching for:");
+                rejected.extend(errors.flat_map(|line| [line, "\n"]));
             }
-            let rejected = apply(&["--reject"])?;
-            let tree = self.tree();
-            for path in list(&patched)? {
-                write(&tree.join(&path), &read(&patched.join(&path))?)?;
-            }
-            return Err(Failure::new(format!(
-                "cannot plant the bugs of crates/{name}: {} does not apply to the sources: \n{}\
-                 make the changes of the .rej files in {}, then run \"cargo xtask planted --save\"",
-                patch.display(),
-                String::from_utf8_lossy(&rejected.stderr),
-                tree.display()
-            )));
         }
-        Ok(patched)
+        Ok((patched, rejected))
     }
 
     fn patch(&self, name: &str) -> PathBuf {
@@ -181,7 +174,8 @@ mod tests {
         let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned();
         let directory = tempfile::tempdir().unwrap();
         let planted = Planted { repository, directory: directory.path().to_owned() };
-        let patched = planted.patched().unwrap();
+        let (patched, rejected) = planted.patched().unwrap();
+        assert_eq!(rejected, "");
         let texts: Vec<(String, String)> = list(&patched)
             .unwrap()
             .into_iter()

@@ -7,9 +7,7 @@
 use crate::entry::Entry;
 use crate::oracle::{Effects, State};
 use crate::setup::{Change, Setup, value};
-use duramen::{
-    Batch, CollectionOn, CollectionReader, ElementOrder, ErrorKind, Meta, StoreOn, TableOn, Value,
-};
+use duramen::{Batch, CollectionOn, ElementOrder, ErrorKind, Meta, Reads, StoreOn, TableOn, Value};
 use duramen_media::sim::{Rng, SimMedium};
 use std::sync::Arc;
 
@@ -198,7 +196,7 @@ fn element_keys() -> Vec<Vec<u8>> {
 /// What does not agree.
 pub fn read_elements(
     collection: &CollectionOn<SimMedium>,
-    reads: CollectionReader<'_, SimMedium>,
+    reads: Reads<'_, SimMedium>,
     expires_at: Option<u64>,
     cells: &mut [Option<Arc<Entry>>],
 ) -> Result<(), String> {
@@ -253,7 +251,7 @@ pub fn read_elements(
 /// # Errors
 /// What the scan says.
 pub fn scan_elements(
-    reads: CollectionReader<'_, SimMedium>,
+    reads: Reads<'_, SimMedium>,
     see: &mut dyn FnMut(usize, &[u8]),
 ) -> duramen::Result<Result<(), String>> {
     let keys = element_keys();
@@ -276,7 +274,7 @@ pub fn scan_elements(
 /// Reads the elements of an ordered collection, which are in `cells`, by their order and their ranks.
 fn read_in_order(
     collection: &CollectionOn<SimMedium>,
-    reads: CollectionReader<'_, SimMedium>,
+    reads: Reads<'_, SimMedium>,
     cells: &[Option<Arc<Entry>>],
 ) -> Result<(), String> {
     let keys = element_keys();

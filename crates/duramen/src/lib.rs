@@ -24,6 +24,9 @@
 //! listed there. [`Writer`], [`Table`], [`Collection`] and [`Transaction`] are related to [`WriterOn`], [`TableOn`],
 //! [`CollectionOn`] and [`TransactionOn`] in the same way. [`Durability`] states when a write survives a power failure.
 //!
+//! A store, a table, a collection and a writer have the same reads and writes: those of [`Reads`] and [`Writes`], which
+//! `reads()`, [`Writer::read`] and [`Writer::write`] return for any of them.
+//!
 //! | want | use |
 //! |---|---|
 //! | a few writes from any thread | [`Store::put`], [`Store::delete`], [`Store::update`] |
@@ -130,10 +133,9 @@ pub mod tuning;
 mod writer;
 
 pub use api::{
-    CloseError, Collection, CollectionOn, CollectionReader, CollectionWriter, DamagedRecord, ElementOrder,
-    Iter, Remains, Report, STORE_HEAD_BYTES, Stats, Store, StoreOn, Table, TableOn, TableStats, TableWriter,
-    Transaction, TransactionKeys, TransactionOn, TypedStore, Writer, WriterOn, begins_store, check, erase,
-    salvage,
+    CloseError, Collection, CollectionOn, DamagedRecord, ElementOrder, Iter, Keys, Reads, Remains, Report,
+    STORE_HEAD_BYTES, Stats, Store, StoreOn, Table, TableOn, TableStats, Transaction, TransactionKeys,
+    TransactionOn, TypedStore, Writer, WriterOn, Writes, begins_store, check, erase, salvage,
 };
 #[doc(hidden)]
 pub use api::{check_on, salvage_on};

@@ -141,7 +141,7 @@ impl Watchers {
         let keys = self.lock();
         let writer = store.writer()?;
         for key in keys.of(db).filter(|key| key.then() == Then::Nowhere) {
-            key.set(Then::Had(writer.get_stamped_in(table, &key.key)?.0));
+            key.set(Then::Had(writer.read(table).get_stamped(&key.key)?.0));
         }
         Ok(publish())
     }
@@ -160,7 +160,7 @@ impl Watchers {
         let writer = store.writer()?;
         for key in keys {
             let Some(table) = table(key.db) else { continue };
-            let is_same = match writer.get_stamped_in(table, &key.key) {
+            let is_same = match writer.read(table).get_stamped(&key.key) {
                 Ok((stamp, value)) => key.then() == Then::Had(stamp) && value.is_none(),
                 Err(error) if is_damaged(&error) => false,
                 Err(error) => return Err(error.into()),
@@ -186,7 +186,7 @@ impl Watchers {
         let writer = store.writer()?;
         for key in keys.iter().filter(|key| key.then() != Then::Changed) {
             let Some(table) = table(key.db) else { continue };
-            key.set(match writer.get_stamped_in(table, &key.key) {
+            key.set(match writer.read(table).get_stamped(&key.key) {
                 Ok((stamp, None)) => Then::Had(stamp),
                 _ => Then::Changed,
             });

@@ -119,7 +119,7 @@ impl<M: Medium> Session for DuramenSession<M> {
             return Ok(seen);
         }
         let seed = key.iter().fold(0u64, |seed, byte| seed.rotate_left(8) ^ u64::from(*byte));
-        let begin = if key.is_empty() { 0 } else { self.store.cursor_at(random::mix(seed)) };
+        let begin = if key.is_empty() { 0 } else { self.store.cursor_at(random::mix(seed))? };
         let (mut cursor, mut seen) = (begin, 0);
         while seen < count {
             cursor = self.store.scan(cursor, (count - seen).min(SCAN_ENTRIES), &mut |value| {

@@ -162,7 +162,7 @@ impl Draft {
         let Todo { of, key, new } = todo;
         let was = match (of, new) {
             (Some(elements), Some((value, _))) => {
-                writer.collection(elements).replace(key, value, Meta::default())?
+                writer.collection(elements).replace(key, Some((value, Meta::default())))?.is_some()
             }
             (Some(elements), None) => writer.collection(elements).delete(key)?,
             (None, Some((value, meta))) => {

@@ -1,6 +1,6 @@
 //! Collections: keys whose value is many records.
 //!
-//! A collection is an owner named by a *root*: a value that was put with [`Meta::collection`]. Its *elements* are
+//! A collection is an owner named by a *root*: a value that was put with [`Meta::collection`](crate::Meta::collection). Its *elements* are
 //! separate records, found by the collection's own index. It lives as long as the newest value of some key names it. So
 //! whatever its size, one small write deletes, overwrites, renames or expires its key. Elements count when they and a
 //! root that names them are durable. So a collection is created by one batch that writes elements and the root;
@@ -13,25 +13,15 @@
 //! Elements are neither locked nor read together: a caller that needs several at one moment must keep others from
 //! writing the collection meanwhile.
 
-use crate::api::writer::WriterOn;
 use crate::api::{Part, StoreOn};
-use crate::get::barrier::ReadBarrier;
-use crate::get::value::{CollectionId, Cursor, Value};
-use crate::records::Records;
+use crate::get::value::{CollectionId, Value};
 use crate::table::tables::{Table, Target};
 use crate::transaction::batch::In;
-use crate::writer::Swap;
-use crate::{Batch, Error, ErrorKind, Meta, Result, Stamp};
-use duramen_index::Slot;
+use crate::{Batch, Error, ErrorKind, Result};
 use duramen_index::collection::Order;
 use duramen_log::format::OwnerKind;
 use duramen_log::sync::Arc;
-use duramen_log::sync::reclaim;
 use duramen_media::{Mapped, Medium};
-
-/// Elements that a walk by ranks takes from the index at a time, first and later: many walks need only a few.
-const TOGETHER_FIRST: usize = 4;
-const TOGETHER: usize = 64;
 
 /// The order of the elements of a collection. The order is by 8 bytes, as a big-endian number; equal ones are ordered
 /// by their keys.
@@ -49,7 +39,7 @@ pub enum ElementOrder {
 pub type Collection = CollectionOn<Mapped>;
 
 /// A collection of a store: many records, called elements, under one key. A key's value names it
-/// ([`Meta::collection`]), and deleting or overwriting that key removes all elements by one small write.
+/// ([`Meta::collection`](crate::Meta::collection)), and deleting or overwriting that key removes all elements by one small write.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -127,10 +117,6 @@ impl<M: Medium> CollectionOn<M> {
         Target::Collection(&self.table)
     }
 
-    fn records(&self) -> &Records<M> {
-        self.store.records()
-    }
-
     /// The id with which a root names it.
     #[must_use]
     pub fn id(&self) -> CollectionId {
@@ -147,304 +133,56 @@ impl<M: Medium> CollectionOn<M> {
         }
     }
 
-    /// The number of its elements: exact; 0 when the collection is gone. O(1).
-    #[must_use]
-    pub fn len(&self) -> u64 {
-        self.table.alive().map_or(0, Table::keys)
-    }
-
-    /// Whether it has no elements.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Drops a collection that no root names. Has no effect on one that a root names.
     pub fn abandon(self) {
-        self.records().tables.abandon(&self.table);
+        self.store.records().tables.abandon(&self.table);
     }
 
-    /// The element of `key`, as [`StoreOn::get`].
-    ///
-    /// # Errors
-    /// As [`StoreOn::get`].
-    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value<'_>>> {
-        let key = key.as_ref();
-        self.reads().get(key)
+    /// The store that it belongs to.
+    #[must_use]
+    pub fn store(&self) -> &StoreOn<M> {
+        &self.store
     }
 
-    /// Visits about `count` elements from `cursor` on, in no order, as [`StoreOn::scan`].
+    /// See [`Reads::each`](crate::Reads::each).
     ///
     /// # Errors
-    /// As [`StoreOn::scan`].
-    pub fn scan(&self, cursor: Cursor, count: usize, visit: &mut dyn FnMut(&Value<'_>)) -> Result<Cursor> {
-        self.reads().scan(cursor, count, visit)
-    }
-
-    /// Visits each element once, in no order, until `visit` returns false. Nobody may write elements meanwhile.
-    ///
-    /// # Errors
-    /// As [`StoreOn::get`].
+    /// See there.
     pub fn each(&self, visit: &mut dyn FnMut(&Value<'_>) -> bool) -> Result<()> {
         self.reads().each(visit)
     }
 
-    /// A random element that `wanted` accepts, each with the same probability, as [`StoreOn::pick`].
+    /// See [`Reads::rank`](crate::Reads::rank).
     ///
     /// # Errors
-    /// As [`StoreOn::get`].
-    pub fn pick(&self, seed: u64, wanted: &mut dyn FnMut(&Value<'_>) -> bool) -> Result<Option<Value<'_>>> {
-        self.reads().pick(seed, wanted)
-    }
-
-    /// Number of elements before that of `key`; `None` when `key` is absent. O(log n).
-    ///
-    /// # Errors
-    /// As [`StoreOn::get`]; `Unsupported` without an order.
+    /// See there.
     pub fn rank(&self, key: &[u8]) -> Result<Option<u64>> {
         self.reads().rank(key)
     }
 
-    /// Number of elements with an order below this one or, if `behind`, not above it. O(log n).
+    /// See [`Reads::rank_of_order`](crate::Reads::rank_of_order).
     ///
     /// # Errors
-    /// `Unsupported` without an order.
+    /// See there.
     pub fn rank_of_order(&self, order: [u8; 8], behind: bool) -> Result<u64> {
-        self.ordered()?;
-        let index = self.table.alive()?.index.collection();
-        Ok(index.and_then(|index| index.rank_of_order(u64::from_be_bytes(order), behind)).unwrap_or(0))
+        self.reads().rank_of_order(order, behind)
     }
 
-    /// The element of this rank; `None` when there are no more than that. O(log n).
+    /// See [`Reads::nth`](crate::Reads::nth).
     ///
     /// # Errors
-    /// As [`CollectionOn::ranked`].
+    /// See there.
     pub fn nth(&self, rank: u64) -> Result<Option<Value<'_>>> {
         self.reads().nth(rank)
     }
 
-    /// Visits elements in order, forward from the one of this rank or, in `reverse`, backward from it, until `visit`
-    /// returns false. O(log n) for the first one, then O(1) each.
+    /// See [`Reads::ranked`](crate::Reads::ranked).
     ///
     /// # Errors
-    /// As [`StoreOn::get`]; `Unsupported` without an order.
+    /// See there.
     pub fn ranked(&self, rank: u64, reverse: bool, visit: &mut dyn FnMut(&Value<'_>) -> bool) -> Result<()> {
         self.reads().ranked(rank, reverse, visit)
     }
-
-    /// Reads outside of any writer's group.
-    #[must_use]
-    pub fn reads(&self) -> CollectionReader<'_, M> {
-        CollectionReader { collection: self, read_barrier: None }
-    }
-
-    fn ordered(&self) -> Result<()> {
-        if self.order() == ElementOrder::Unordered {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                "the elements have no order: make the collection with ElementOrder::ByValue or ByKey",
-            ));
-        }
-        Ok(())
-    }
-
-    /// Sets an element, with the calling thread's own writer, as [`StoreOn::put`].
-    ///
-    /// # Errors
-    /// As [`StoreOn::put`].
-    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        let (key, value) = (key.as_ref(), value.as_ref());
-        self.store.with_writer_state(|writer_state, context| {
-            writer_state.put(context, self.target(), key, value, Meta::default())
-        })
-    }
-
-    /// Removes an element; returns whether it was present.
-    ///
-    /// # Errors
-    /// As [`StoreOn::delete`].
-    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        let key = key.as_ref();
-        self.store.with_writer_state(|writer_state, context| writer_state.delete(context, self.target(), key))
-    }
-}
-
-/// Reads of a collection: either plain ones, as those of [`StoreOn`], or those of a writer ([`WriterOn::read`]), which
-/// may show values that are not durable yet within its group.
-pub struct CollectionReader<'a, M: Medium = Mapped> {
-    collection: &'a CollectionOn<M>,
-    /// If the reader is a writer in a group.
-    read_barrier: Option<&'a ReadBarrier>,
-}
-
-impl<M: Medium> Clone for CollectionReader<'_, M> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<M: Medium> Copy for CollectionReader<'_, M> {}
-
-impl<M: Medium> std::fmt::Debug for CollectionReader<'_, M> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CollectionReader").field("collection", self.collection).finish_non_exhaustive()
-    }
-}
-
-impl<'a, M: Medium> CollectionReader<'a, M> {
-    /// As [`CollectionOn::get`].
-    ///
-    /// # Errors
-    /// As for that method.
-    pub fn get(self, key: impl AsRef<[u8]>) -> Result<Option<Value<'a>>> {
-        let key = key.as_ref();
-        let Self { collection, read_barrier } = self;
-        collection.records().log.epochs().check_process()?;
-        collection.records().get_owing(collection.target(), key, read_barrier)
-    }
-
-    /// Hints that elements with these keys are read or written soon, as [`StoreOn::prefetch`].
-    pub fn prefetch(self, keys: &[impl AsRef<[u8]>]) {
-        self.collection.records().prefetch(self.collection.target(), keys);
-    }
-
-    /// As [`CollectionOn::scan`].
-    ///
-    /// # Errors
-    /// As for that method.
-    pub fn scan(self, cursor: Cursor, count: usize, visit: &mut dyn FnMut(&Value<'_>)) -> Result<Cursor> {
-        let Self { collection, read_barrier } = self;
-        collection.store.scan_in(collection.target(), read_barrier, cursor, count, visit)
-    }
-
-    /// As [`CollectionOn::each`].
-    ///
-    /// # Errors
-    /// As for that method.
-    pub fn each(self, visit: &mut dyn FnMut(&Value<'_>) -> bool) -> Result<()> {
-        let Self { collection, read_barrier } = self;
-        let (records, table) = (collection.records(), &*collection.table);
-        records.log.epochs().check_process()?;
-        let Some(index) = table.index.collection() else { return Ok(()) };
-        let (mut position, mut slots) = (Some(0), Vec::new());
-        while let Some(at) = position {
-            let mut values = Vec::with_capacity(slots.len());
-            {
-                let guard = reclaim::pin();
-                table.alive()?;
-                slots.clear();
-                position = index.each_at(at, records, &mut |slot| slots.push(slot));
-                slots.iter().for_each(|slot| records.log.medium.prefetch(slot.location()));
-                for slot in &slots {
-                    values.extend(records.show(table, *slot, &guard, read_barrier)?);
-                }
-            }
-            if !values.iter().all(&mut *visit) {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// As [`CollectionOn::pick`].
-    ///
-    /// # Errors
-    /// As for that method.
-    pub fn pick(self, seed: u64, wanted: &mut dyn FnMut(&Value<'_>) -> bool) -> Result<Option<Value<'a>>> {
-        let Self { collection, read_barrier } = self;
-        collection.records().pick(collection.target(), read_barrier, seed, wanted)
-    }
-
-    /// As [`CollectionOn::rank`].
-    ///
-    /// # Errors
-    /// As for that method.
-    pub fn rank(self, key: &[u8]) -> Result<Option<u64>> {
-        let collection = self.collection;
-        collection.ordered()?;
-        let Some(value) = self.get(key)? else { return Ok(None) };
-        let order = match collection.order() {
-            ElementOrder::ByValue => order_of(&value),
-            _ => order_of(key),
-        };
-        // Keys of records are compared on the way.
-        let _guard = reclaim::pin();
-        let index = collection.table.alive()?.index.collection();
-        Ok(index.and_then(|index| index.rank(order, key, collection.records())))
-    }
-
-    /// As [`CollectionOn::nth`].
-    ///
-    /// # Errors
-    /// As for that method.
-    pub fn nth(self, rank: u64) -> Result<Option<Value<'a>>> {
-        self.collection.ordered()?;
-        Ok(self.some_ranked(rank, false, 1, &mut Vec::with_capacity(1))?.pop())
-    }
-
-    /// As [`CollectionOn::ranked`].
-    ///
-    /// # Errors
-    /// As for that method.
-    pub fn ranked(self, rank: u64, reverse: bool, visit: &mut dyn FnMut(&Value<'_>) -> bool) -> Result<()> {
-        self.collection.ordered()?;
-        // In reverse the cursor is after the element.
-        let mut at = if reverse { rank.saturating_add(1).min(self.collection.len()) } else { rank };
-        let (mut slots, mut count) = (Vec::with_capacity(TOGETHER), TOGETHER_FIRST);
-        loop {
-            let values = self.some_ranked(at, reverse, count, &mut slots)?;
-            let taken = slots.len() as u64;
-            if !values.iter().all(&mut *visit) || slots.len() < count {
-                return Ok(());
-            }
-            match reverse {
-                true if at <= taken => return Ok(()),
-                true => at -= taken,
-                false => at += taken,
-            }
-            count = (count * 4).min(TOGETHER);
-        }
-    }
-
-    /// The elements of `count` ranks. `slots` is a buffer of the caller, which receives the slots of the index there.
-    fn some_ranked(
-        self,
-        at: u64,
-        reverse: bool,
-        count: usize,
-        slots: &mut Vec<Slot>,
-    ) -> Result<Vec<Value<'a>>> {
-        let Self { collection, read_barrier } = self;
-        let (records, table) = (collection.records(), &*collection.table);
-        slots.clear();
-        let Some(index) = table.index.collection() else { return Ok(Vec::new()) };
-        let guard = reclaim::pin();
-        table.alive()?;
-        let is_durable = index.ranked(at, reverse, count, slots);
-        slots.iter().for_each(|slot| records.log.medium.prefetch(slot.location()));
-        let mut values = Vec::with_capacity(slots.len());
-        for slot in &*slots {
-            if is_durable {
-                values.extend(records.show(table, *slot, &guard, read_barrier)?);
-                continue;
-            }
-            let Some(record) = records.whole_record(slot.location()) else {
-                return Err(records.corrupt(slot.location()));
-            };
-            let (key, hash) = (record.key(), records.hasher.hash(record.key()));
-            // The tree does not store whether a slot is pending.
-            values.extend(records.look_up(table, key, hash, &guard, read_barrier)?.value());
-        }
-        Ok(values)
-    }
-}
-
-/// The number at the beginning of the bytes, which orders them.
-fn order_of(bytes: &[u8]) -> u64 {
-    let mut word = [0; 8];
-    let len = bytes.len().min(8);
-    word[..len].copy_from_slice(&bytes[..len]);
-    u64::from_be_bytes(word)
 }
 
 impl Batch {
@@ -452,80 +190,5 @@ impl Batch {
     pub fn collection<M: Medium>(&mut self, collection: &CollectionOn<M>) -> &mut Self {
         self.set_table(In::Collection(Arc::clone(&collection.table)));
         self
-    }
-}
-
-/// A writer of one collection: see [`WriterOn::collection`].
-pub struct CollectionWriter<'w, M: Medium = Mapped> {
-    writer: &'w mut WriterOn<M>,
-    collection: &'w CollectionOn<M>,
-}
-
-impl<M: Medium> std::fmt::Debug for CollectionWriter<'_, M> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CollectionWriter").field("collection", self.collection).finish_non_exhaustive()
-    }
-}
-
-impl<M: Medium> WriterOn<M> {
-    /// This writer, for elements of `collection`, which must belong to its store. Costs nothing: make it for each call.
-    pub fn collection<'w>(&'w mut self, collection: &'w CollectionOn<M>) -> CollectionWriter<'w, M> {
-        CollectionWriter { writer: self, collection }
-    }
-
-    /// Reads of `collection`, which must belong to this writer's store, as by [`WriterOn::get`]: within a group they
-    /// may show values that are not durable yet. Costs nothing: make it for each call.
-    pub fn read<'w>(&'w self, collection: &'w CollectionOn<M>) -> CollectionReader<'w, M> {
-        CollectionReader { collection, read_barrier: self.read_barrier() }
-    }
-}
-
-impl<M: Medium> CollectionWriter<'_, M> {
-    /// The element of `key` with its stamp, as [`WriterOn::get_stamped`].
-    ///
-    /// # Errors
-    /// As [`StoreOn::get`].
-    pub fn get_stamped(&self, key: impl AsRef<[u8]>) -> Result<(Stamp, Option<Value<'_>>)> {
-        let key = key.as_ref();
-        self.writer.get_in(self.collection.target(), key)
-    }
-
-    /// Sets an element.
-    ///
-    /// # Errors
-    /// As [`StoreOn::put`].
-    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        let (key, value) = (key.as_ref(), value.as_ref());
-        let (writer_state, context) = self.writer.parts();
-        writer_state.put(context, self.collection.target(), key, value, Meta::default())
-    }
-
-    /// Sets an element, with this metadata; returns whether there was one before.
-    ///
-    /// # Errors
-    /// As [`StoreOn::put`].
-    pub fn replace(&mut self, key: &[u8], value: &[u8], meta: Meta) -> Result<bool> {
-        let (writer_state, context) = self.writer.parts();
-        Ok(writer_state.replace(context, self.collection.target(), key, Some((value, meta)))?.is_some())
-    }
-
-    /// Removes an element; returns whether it was present.
-    ///
-    /// # Errors
-    /// As [`WriterOn::delete`].
-    pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
-        let key = key.as_ref();
-        let (writer_state, context) = self.writer.parts();
-        writer_state.delete(context, self.collection.target(), key)
-    }
-
-    /// Writes an element only if its stamp is still `seen`, as [`WriterOn::compare_and_swap`].
-    ///
-    /// # Errors
-    /// As [`StoreOn::put`].
-    pub fn compare_and_swap(&mut self, key: &[u8], seen: Stamp, value: Option<&[u8]>) -> Result<Swap> {
-        let (writer_state, context) = self.writer.parts();
-        let value = value.map(|value| (value, Meta::default()));
-        writer_state.compare_and_swap(context, self.collection.target(), key, seen, value)
     }
 }

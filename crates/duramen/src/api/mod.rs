@@ -9,26 +9,24 @@ mod erase;
 mod iter;
 mod locks;
 mod open;
-mod range;
+pub(crate) mod reads;
 mod stats;
 mod tables;
 mod transaction;
 mod typed;
 mod writer;
+pub(crate) mod writes;
 
 use crate::api::core::{Core, Held};
 use crate::expire::listeners::OnExpired;
-use crate::get::barrier::ReadBarrier;
-use crate::get::value::{Cursor, Value};
 #[cfg(test)]
 use crate::maintenance::Maintenance;
 use crate::options::IndexKind;
 use crate::records::Records;
 use crate::recover;
 use crate::recover::audit::Accounts;
-use crate::table::tables::Target;
 use crate::writer::{WriteContext, WriterState};
-use crate::{Batch, Error, Eviction, Meta, OnEvicted, Result, Swap};
+use crate::{Batch, Error, Eviction, OnEvicted, Result, Swap};
 use duramen_log::Log;
 use duramen_log::durability::Durability;
 use duramen_log::format::superblock::Regime;
@@ -43,16 +41,16 @@ use std::collections::HashMap;
 
 pub use crate::api::check::{DamagedRecord, Remains, Report, check, check_on, salvage, salvage_on};
 pub use crate::api::close::CloseError;
-pub use crate::api::collections::{
-    Collection, CollectionOn, CollectionReader, CollectionWriter, ElementOrder,
-};
+pub use crate::api::collections::{Collection, CollectionOn, ElementOrder};
 pub use crate::api::erase::{STORE_HEAD_BYTES, begins_store, erase};
 pub use crate::api::iter::Iter;
+pub use crate::api::reads::{Keys, Reads};
 pub use crate::api::stats::Stats;
-pub use crate::api::tables::{Table, TableOn, TableStats, TableWriter};
+pub use crate::api::tables::{Table, TableOn, TableStats};
 pub use crate::api::transaction::{Transaction, TransactionKeys, TransactionOn};
 pub use crate::api::typed::TypedStore;
 pub use crate::api::writer::{Writer, WriterOn};
+pub use crate::api::writes::Writes;
 
 /// A store: the handle that programs open ([`Options::open`](crate::Options::open)), read and write. It is a
 /// [`StoreOn`] on the media of this machine: files, `/dev/shm`, DAX devices and volatile memory.
@@ -214,187 +212,6 @@ impl<M: Medium> StoreOn<M> {
         result
     }
 
-    /// The value of `key`, without copying it. O(1): one index line and the record's lines.
-    ///
-    /// # Errors
-    /// `Corrupt` when the key's record is damaged, or a damaged record may be the key's: the key is shown neither with
-    /// a value nor as absent, until it is put or deleted. With `EveryWrite` on a page medium a value is shown only when
-    /// it is durable: if the wait for that fails, its error.
-    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value<'_>>> {
-        let key = key.as_ref();
-        self.log().epochs().check_process()?;
-        self.records().get(Target::Store, key)
-    }
-
-    /// Copies the value of `key` into `into`, which is cleared first; false when the key is absent.
-    ///
-    /// # Errors
-    /// As [`StoreOn::get`].
-    pub fn get_into(&self, key: impl AsRef<[u8]>, into: &mut Vec<u8>) -> Result<bool> {
-        let key = key.as_ref();
-        into.clear();
-        self.log().epochs().check_process()?;
-        self.records().get_into(Target::Store, key, into)
-    }
-
-    /// Whether `key` is present.
-    ///
-    /// # Errors
-    /// As [`StoreOn::get`].
-    pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        let key = key.as_ref();
-        Ok(self.get(key)?.is_some())
-    }
-
-    /// Hints that these keys are read or written soon: their lines are prefetched with overlapping misses. Changes
-    /// nothing, waits for nothing, and may be wrong.
-    pub fn prefetch(&self, keys: &[impl AsRef<[u8]>]) {
-        self.records().prefetch(Target::Store, keys);
-    }
-
-    /// The values of several keys, with overlapping cache misses. Each is the key's value at some moment during the
-    /// call. Keys may be slices, vectors, strings, or arrays of one length.
-    ///
-    /// ```
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// # let store = duramen::Options::default().open(dir.path().join("store"))?;
-    /// store.put(b"user:7", b"Ada")?;
-    /// let keys: Vec<String> = (6..8).map(|id| format!("user:{id}")).collect();
-    /// let values = store.get_many(&keys)?;
-    /// assert!(values[0].is_none() && values[1].as_deref() == Some(b"Ada"));
-    /// # Ok::<(), duramen::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`StoreOn::get`].
-    pub fn get_many<'a>(&'a self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Value<'a>>>> {
-        self.log().epochs().check_process()?;
-        self.records().get_many(Target::Store, keys)
-    }
-
-    /// Visits about `count` live entries from `cursor` on; returns the cursor to continue from, 0 at the end. A key
-    /// that is present during the whole scan is visited at least once.
-    ///
-    /// # Errors
-    /// As [`StoreOn::get`]. `Corrupt` when some of the entries are damaged: the others up to [`Error::cursor`] were
-    /// visited, and the scan can continue there.
-    pub fn scan(&self, cursor: Cursor, count: usize, visit: &mut dyn FnMut(&Value<'_>)) -> Result<Cursor> {
-        self.scan_in(Target::Store, None, cursor, count, visit)
-    }
-
-    fn scan_in(
-        &self,
-        target: Target<'_>,
-        read_barrier: Option<&ReadBarrier>,
-        cursor: Cursor,
-        count: usize,
-        visit: &mut dyn FnMut(&Value<'_>),
-    ) -> Result<Cursor> {
-        let records = self.records();
-        records.log.epochs().check_process()?;
-        let cursor = records.tables.at(target, &reclaim::pin())?.index.cursor_meant(cursor);
-        let scanned = records.scan(target, read_barrier, cursor, count, visit);
-        let guard = reclaim::pin();
-        let index = &records.tables.at(target, &guard)?.index;
-        match scanned {
-            Ok(cursor) => Ok(index.cursor_shown(cursor)),
-            Err(error) => Err(match error.cursor() {
-                Some(cursor) => error.with_cursor(index.cursor_shown(cursor)),
-                None => error,
-            }),
-        }
-    }
-
-    /// A random live entry that `wanted` accepts, each with the same probability; `seed` determines which. Draws at
-    /// most a few thousand places of the index until one holds such an entry. So `None` proves nothing where few
-    /// entries are wanted, or nearly all keys were just deleted. Then scan, from [`StoreOn::cursor_at`] on.
-    ///
-    /// # Errors
-    /// As [`StoreOn::get`].
-    pub fn pick(&self, seed: u64, wanted: &mut dyn FnMut(&Value<'_>) -> bool) -> Result<Option<Value<'_>>> {
-        self.records().pick(Target::Store, None, seed, wanted)
-    }
-
-    /// A cursor at a place that `random` picks, for [`StoreOn::scan`].
-    #[must_use]
-    pub fn cursor_at(&self, random: u64) -> Cursor {
-        let index = &self.records().tables.store.index;
-        index.cursor_shown(index.cursor_at(random, &reclaim::pin()))
-    }
-
-    /// Calls `visit` for every live entry: for each key that is present during the whole call exactly once, or more
-    /// often while the index grows or shrinks.
-    ///
-    /// # Errors
-    /// As [`StoreOn::get`].
-    pub fn for_each(&self, mut visit: impl FnMut(&Value<'_>)) -> Result<()> {
-        let mut cursor = 0;
-        loop {
-            cursor = self.scan(cursor, 1024, &mut visit)?;
-            if cursor == 0 {
-                return Ok(());
-            }
-        }
-    }
-
-    /// The keys that damaged records claim to have, for a caller that clears the store: deleting such a key repairs it
-    /// ([`StoreOn::delete`]). A guess: damaged records are not verified, so a key may not belong to the store, and keys
-    /// whose own bytes are damaged are missing. Returns at once where nothing is unverified; otherwise it walks the
-    /// whole index.
-    #[must_use]
-    pub fn claimed_keys(&self) -> Vec<Vec<u8>> {
-        self.records().claimed_keys(Target::Store)
-    }
-
-    /// Sets `key` to `value`. When it returns, the write survives whatever the durability and the medium promise. Later
-    /// reads of this thread come after it for every other thread too. Loads of the caller's own atomics do so only
-    /// after a `fence(SeqCst)`.
-    ///
-    /// # Errors
-    /// `InvalidInput` for a key above [`KEY_BYTES_MAX`](crate::KEY_BYTES_MAX) or a value above
-    /// [`VALUE_BYTES_MAX`](crate::VALUE_BYTES_MAX); `OutOfSpace`; `Poisoned`; `Io`.
-    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        let (key, value) = (key.as_ref(), value.as_ref());
-        self.with_writer_state(|writer_state, context| {
-            writer_state.put(context, Target::Store, key, value, Meta::default())
-        })
-    }
-
-    /// Sets `key` to `value`, with this metadata.
-    ///
-    /// # Errors
-    /// As [`StoreOn::put`].
-    pub fn put_with(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, meta: Meta) -> Result<()> {
-        let (key, value) = (key.as_ref(), value.as_ref());
-        self.with_writer_state(|writer_state, context| {
-            writer_state.put(context, Target::Store, key, value, meta)
-        })
-    }
-
-    /// Removes `key`; returns whether it was present. It is permanently gone, even where its record is damaged or may
-    /// be ([`StoreOn::get`] answers `Corrupt`). Then it is unknown whether it was present, and the answer is true. So
-    /// false always means that it was absent.
-    ///
-    /// # Errors
-    /// As [`StoreOn::put`].
-    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        let key = key.as_ref();
-        self.with_writer_state(|writer_state, context| writer_state.delete(context, Target::Store, key))
-    }
-
-    /// Overwrites part of a value: in place where it was put with [`Meta::UPDATABLE`] and the other conditions hold,
-    /// otherwise by a new version of all of it; the result states which. See [`Writer::update`](crate::Writer::update).
-    ///
-    /// # Errors
-    /// As [`Writer::update`](crate::Writer::update).
-    pub fn update(&self, key: &[u8], at: usize, bytes: &[u8]) -> Result<crate::Update> {
-        self.with_writer_state(|writer_state, context| {
-            Ok(writer_state
-                .update(context, Target::Store, key, None, (at, bytes))?
-                .unwrap_or(crate::Update::Absent))
-        })
-    }
-
     /// Applies a batch, all or nothing.
     ///
     /// # Errors
@@ -410,18 +227,6 @@ impl<M: Medium> StoreOn<M> {
     pub fn writer(&self) -> Result<WriterOn<M>> {
         self.log().epochs().check_writable()?;
         Ok(WriterOn::new(self.clone()))
-    }
-
-    /// Live keys of the store's own table; expired ones count until they are swept. For all tables: [`Stats::keys`].
-    #[must_use]
-    pub fn len(&self) -> u64 {
-        self.records().tables.store.keys()
-    }
-
-    /// Whether there is no key in the store's own table.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// The kind of index.

@@ -23,26 +23,21 @@
 //! never hold it. A lookup of a name waits for a change under way, but not while its thread holds keys.
 
 use crate::api::core::Core;
-use crate::api::writer::WriterOn;
 use crate::api::{Part, StoreOn};
-use crate::cell::update::{Modified, Update};
 use crate::expire::listeners::TableId;
-use crate::get::value::{Cursor, Value};
 use crate::locks::close_barrier;
 use crate::options::IndexKind;
 use crate::records::Records;
-use crate::scan::range::{prefix_of, range_of};
 use crate::table::tables::{self, Named, Target};
 use crate::transaction::batch::In;
-use crate::writer::{Swap, WriterState};
-use crate::{Batch, Error, ErrorKind, Meta, Range, Result, Stamp};
+use crate::writer::WriterState;
+use crate::{Batch, Error, ErrorKind, Result};
 use duramen_index::either::Index;
 use duramen_log::format::superblock::Regime;
 use duramen_log::format::{Owner, OwnerKind};
 use duramen_log::sync::Arc;
 use duramen_log::sync::reclaim;
 use duramen_media::{Mapped, Medium};
-use std::ops::RangeBounds;
 use std::panic::Location;
 
 /// The longest name of a table, in bytes.
@@ -166,11 +161,11 @@ impl<M: Medium> StoreOn<M> {
     /// The table of this name, created if there is none, with an index of this kind. Creating it costs one small write;
     /// each call searches the names, so keep the handle.
     ///
-    /// An existing one is also found under [key locks](WriterOn::locked), without waiting for anybody.
+    /// An existing one is also found under [key locks](crate::WriterOn::locked), without waiting for anybody.
     ///
     /// # Errors
     /// `InvalidInput` for a name above 1,024 bytes, when the table exists with an index of the other kind, or when
-    /// there is none and this thread holds [keys](WriterOn::locked). Otherwise as [`StoreOn::put`].
+    /// there is none and this thread holds [keys](crate::WriterOn::locked). Otherwise as [`StoreOn::put`].
     pub fn table(&self, name: impl AsRef<[u8]>, kind: IndexKind) -> Result<TableOn<M>> {
         let name = name.as_ref();
         let (core, records) = (self.core(), self.records());
@@ -390,165 +385,6 @@ impl<M: Medium> TableOn<M> {
         self.records().idle(self.target(), key)
     }
 
-    /// Live keys, 0 when it was dropped; expired ones count until they are swept. Exact while nobody writes.
-    #[must_use]
-    pub fn len(&self) -> u64 {
-        self.named.table(&reclaim::pin()).map_or(0, |table| table.keys())
-    }
-
-    /// Whether it has no keys.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The value of `key`, as [`StoreOn::get`].
-    ///
-    /// # Errors
-    /// As [`StoreOn::get`]; `NotFound` when the table was dropped, as for every other call.
-    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value<'_>>> {
-        let key = key.as_ref();
-        self.records().log.epochs().check_process()?;
-        self.records().get(self.target(), key)
-    }
-
-    /// Copies the value of `key` into `into`, as [`StoreOn::get_into`].
-    ///
-    /// # Errors
-    /// As [`TableOn::get`].
-    pub fn get_into(&self, key: impl AsRef<[u8]>, into: &mut Vec<u8>) -> Result<bool> {
-        let key = key.as_ref();
-        into.clear();
-        self.records().log.epochs().check_process()?;
-        self.records().get_into(self.target(), key, into)
-    }
-
-    /// Whether `key` is present.
-    ///
-    /// # Errors
-    /// As [`TableOn::get`].
-    pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        let key = key.as_ref();
-        Ok(self.get(key)?.is_some())
-    }
-
-    /// Hints that these keys are read or written soon, as [`StoreOn::prefetch`].
-    pub fn prefetch(&self, keys: &[impl AsRef<[u8]>]) {
-        self.records().prefetch(self.target(), keys);
-    }
-
-    /// The values of several keys, with overlapping cache misses, as [`StoreOn::get_many`].
-    ///
-    /// # Errors
-    /// As [`TableOn::get`].
-    pub fn get_many<'a>(&'a self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Value<'a>>>> {
-        self.records().log.epochs().check_process()?;
-        self.records().get_many(self.target(), keys)
-    }
-
-    /// Visits about `count` live entries of this table from `cursor` on, as [`StoreOn::scan`].
-    ///
-    /// # Errors
-    /// As [`StoreOn::scan`].
-    pub fn scan(&self, cursor: Cursor, count: usize, visit: &mut dyn FnMut(&Value<'_>)) -> Result<Cursor> {
-        self.store.scan_in(self.target(), None, cursor, count, visit)
-    }
-
-    /// Calls `visit` for every live entry of this table, as [`StoreOn::for_each`].
-    ///
-    /// # Errors
-    /// As [`TableOn::get`].
-    pub fn for_each(&self, mut visit: impl FnMut(&Value<'_>)) -> Result<()> {
-        let mut cursor = 0;
-        loop {
-            cursor = self.scan(cursor, 1024, &mut visit)?;
-            if cursor == 0 {
-                return Ok(());
-            }
-        }
-    }
-
-    /// A random live entry that `wanted` accepts, as [`StoreOn::pick`].
-    ///
-    /// # Errors
-    /// As [`TableOn::get`].
-    pub fn pick(&self, seed: u64, wanted: &mut dyn FnMut(&Value<'_>) -> bool) -> Result<Option<Value<'_>>> {
-        self.records().pick(self.target(), None, seed, wanted)
-    }
-
-    /// A cursor at a place that `random` picks, for [`TableOn::scan`].
-    ///
-    /// # Errors
-    /// `NotFound` when it was dropped.
-    pub fn cursor_at(&self, random: u64) -> Result<Cursor> {
-        let guard = reclaim::pin();
-        let index = &self.named.table(&guard)?.index;
-        Ok(index.cursor_shown(index.cursor_at(random, &guard)))
-    }
-
-    /// The keys that damaged records of this table claim to have, as [`StoreOn::claimed_keys`].
-    #[must_use]
-    pub fn claimed_keys(&self) -> Vec<Vec<u8>> {
-        self.records().claimed_keys(self.target())
-    }
-
-    /// Keys within bounds, in their order, as [`StoreOn::range`]. The iterator ends when the table is cleared or
-    /// dropped.
-    ///
-    /// # Errors
-    /// `Unsupported` when its index is a hash; otherwise as [`StoreOn::range`].
-    pub fn range<'k>(&self, keys: impl RangeBounds<&'k [u8]>) -> Result<Range<'_, M>> {
-        range_of(self.records(), self.target(), None, &keys)
-    }
-
-    /// Keys with this `prefix`; as [`TableOn::range`].
-    ///
-    /// # Errors
-    /// As [`TableOn::range`].
-    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Range<'_, M>> {
-        let prefix = prefix.as_ref();
-        prefix_of(self.records(), self.target(), None, prefix)
-    }
-
-    /// Sets `key` to `value`, as [`StoreOn::put`].
-    ///
-    /// # Errors
-    /// As [`StoreOn::put`].
-    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        let (key, value) = (key.as_ref(), value.as_ref());
-        self.put_with(key, value, Meta::default())
-    }
-
-    /// Sets `key` to `value`, with this metadata.
-    ///
-    /// # Errors
-    /// As [`StoreOn::put`].
-    pub fn put_with(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, meta: Meta) -> Result<()> {
-        let (key, value) = (key.as_ref(), value.as_ref());
-        self.store.with_writer_state(|writer_state, context| {
-            writer_state.put(context, self.target(), key, value, meta)
-        })
-    }
-
-    /// Removes `key`; returns whether it was present, as [`StoreOn::delete`].
-    ///
-    /// # Errors
-    /// As [`StoreOn::put`].
-    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        let key = key.as_ref();
-        self.store.with_writer_state(|writer_state, context| writer_state.delete(context, self.target(), key))
-    }
-
-    /// Overwrites part of a value, as [`StoreOn::update`].
-    ///
-    /// # Errors
-    /// As [`StoreOn::update`].
-    pub fn update(&self, key: &[u8], at: usize, bytes: &[u8]) -> Result<Update> {
-        self.store.with_writer_state(|writer_state, context| {
-            Ok(writer_state.update(context, self.target(), key, None, (at, bytes))?.unwrap_or(Update::Absent))
-        })
-    }
-
     /// Empties the table: one small write, whatever its size. Its space and its DRAM are reclaimed in the background.
     /// Each write and each transaction comes before it or after it: it waits for those under way, and others wait for
     /// it.
@@ -590,168 +426,5 @@ impl<M: Medium> TableOn<M> {
         }
         core.retire(before);
         Ok(())
-    }
-}
-
-/// A writer of one table: see [`WriterOn::table`].
-pub struct TableWriter<'w, M: Medium = Mapped> {
-    writer: &'w mut WriterOn<M>,
-    table: &'w TableOn<M>,
-}
-
-impl<M: Medium> std::fmt::Debug for TableWriter<'_, M> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TableWriter").field("table", self.table).finish_non_exhaustive()
-    }
-}
-
-impl<M: Medium> WriterOn<M> {
-    /// This writer, for keys of `table`, which must belong to its store. Costs nothing: make it for each call.
-    pub fn table<'w>(&'w mut self, table: &'w TableOn<M>) -> TableWriter<'w, M> {
-        debug_assert!(
-            std::ptr::eq(self.store().core(), table.store.core()),
-            "the table belongs to another store"
-        );
-        TableWriter { writer: self, table }
-    }
-
-    /// As [`TableWriter::get_stamped`], for callers that only read: the value lives as long as nobody writes through
-    /// this writer.
-    ///
-    /// # Errors
-    /// As [`TableOn::get`].
-    pub fn get_stamped_in(&self, table: &TableOn<M>, key: &[u8]) -> Result<(Stamp, Option<Value<'_>>)> {
-        self.get_in(table.target(), key)
-    }
-}
-
-impl<M: Medium> TableWriter<'_, M> {
-    /// The value of `key`, as [`WriterOn::get`].
-    ///
-    /// # Errors
-    /// As [`TableOn::get`].
-    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value<'_>>> {
-        let key = key.as_ref();
-        Ok(self.get_stamped(key)?.1)
-    }
-
-    /// As `get`, with the key's stamp, also when it is absent or expired.
-    ///
-    /// # Errors
-    /// As [`TableOn::get`].
-    pub fn get_stamped(&self, key: impl AsRef<[u8]>) -> Result<(Stamp, Option<Value<'_>>)> {
-        let key = key.as_ref();
-        self.writer.get_in(self.table.target(), key)
-    }
-
-    /// Keys within bounds, as [`WriterOn::range`].
-    ///
-    /// # Errors
-    /// As [`TableOn::range`].
-    pub fn range<'k>(&self, keys: impl RangeBounds<&'k [u8]>) -> Result<Range<'_, M>> {
-        range_of(self.writer.store().records(), self.table.target(), self.writer.read_barrier(), &keys)
-    }
-
-    /// Sets `key` to `value`.
-    ///
-    /// # Errors
-    /// As [`StoreOn::put`].
-    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        let (key, value) = (key.as_ref(), value.as_ref());
-        self.put_with(key, value, Meta::default())
-    }
-
-    /// Sets `key` to `value`, with this metadata.
-    ///
-    /// # Errors
-    /// As [`StoreOn::put`].
-    pub fn put_with(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, meta: Meta) -> Result<()> {
-        let (key, value) = (key.as_ref(), value.as_ref());
-        let (writer_state, context) = self.writer.parts();
-        writer_state.put(context, self.table.target(), key, value, meta)
-    }
-
-    /// Removes `key`; returns whether it was present, as [`WriterOn::delete`].
-    ///
-    /// # Errors
-    /// As [`WriterOn::delete`].
-    pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
-        let key = key.as_ref();
-        let (writer_state, context) = self.writer.parts();
-        writer_state.delete(context, self.table.target(), key)
-    }
-
-    /// Sweeps `key` if its value has expired; returns whether this call did it. The listener for expired keys
-    /// ([`StoreOn::set_on_expired`]) is not called for it.
-    ///
-    /// # Errors
-    /// As [`TableOn::get`].
-    pub fn expire(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
-        let key = key.as_ref();
-        let (writer_state, context) = self.writer.parts();
-        writer_state.expire(context.records, self.table.target(), key)
-    }
-
-    /// Sets `key` to a value, or deletes it for `None`, as [`WriterOn::replace`].
-    ///
-    /// # Errors
-    /// As [`StoreOn::put`].
-    pub fn replace(&mut self, key: &[u8], value: Option<(&[u8], Meta)>) -> Result<Option<Meta>> {
-        let (writer_state, context) = self.writer.parts();
-        writer_state.replace(context, self.table.target(), key, value)
-    }
-
-    /// Writes only if the key's stamp is still `seen`, as [`WriterOn::compare_and_swap`].
-    ///
-    /// # Errors
-    /// As [`StoreOn::put`].
-    pub fn compare_and_swap(
-        &mut self,
-        key: &[u8],
-        seen: Stamp,
-        value: Option<(&[u8], Meta)>,
-    ) -> Result<Swap> {
-        let (writer_state, context) = self.writer.parts();
-        writer_state.compare_and_swap(context, self.table.target(), key, seen, value)
-    }
-
-    /// Overwrites part of a value, as [`WriterOn::update`].
-    ///
-    /// # Errors
-    /// As [`WriterOn::update`].
-    pub fn update(&mut self, key: &[u8], at: usize, bytes: &[u8]) -> Result<Update> {
-        let (writer_state, context) = self.writer.parts();
-        Ok(writer_state
-            .update(context, self.table.target(), key, None, (at, bytes))?
-            .unwrap_or(Update::Absent))
-    }
-
-    /// As `update`, if the key's stamp is still `seen`, as [`WriterOn::compare_and_update`].
-    ///
-    /// # Errors
-    /// As [`WriterOn::update`].
-    pub fn compare_and_update(
-        &mut self,
-        key: &[u8],
-        seen: Stamp,
-        at: usize,
-        bytes: &[u8],
-    ) -> Result<Option<Update>> {
-        let (writer_state, context) = self.writer.parts();
-        writer_state.update(context, self.table.target(), key, Some(seen), (at, bytes))
-    }
-
-    /// Reads a value and updates 8 bytes of it in place, as [`WriterOn::modify_in_place`].
-    ///
-    /// # Errors
-    /// As [`WriterOn::modify_in_place`].
-    #[track_caller]
-    pub fn modify_in_place(
-        &mut self,
-        key: &[u8],
-        change: impl FnOnce(Meta, &[u8]) -> Option<(usize, [u8; 8])>,
-    ) -> Result<Modified> {
-        let (writer_state, context) = self.writer.parts();
-        writer_state.modify_in_place(context.records, self.table.target(), key, change)
     }
 }

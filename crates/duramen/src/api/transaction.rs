@@ -5,6 +5,7 @@
 //! shown and the result of a crash.
 
 use crate::api::collections::CollectionOn;
+use crate::api::reads::get_stamped;
 use crate::api::tables::TableOn;
 use crate::api::writer::WriterOn;
 use crate::table::tables::Target;
@@ -310,15 +311,17 @@ fn get_noted<'a, M: Medium>(
     read: Option<&Read>,
     key: &[u8],
 ) -> Result<(Stamp, Option<Value<'a>>)> {
-    let Some(read) = read else { return writer.get_in(whose.target(), key) };
+    let Some(read) = read else {
+        return get_stamped(writer.store().records(), whose.target(), key, writer.read_barrier());
+    };
     if writer.writer_state().is_locked() {
         // Nobody else writes it.
         let records = writer.store().records();
         writer.writer_state().check_named(records, whose.target(), records.hasher.hash(key))?;
-        return writer.get_in(whose.target(), key);
+        return get_stamped(writer.store().records(), whose.target(), key, writer.read_barrier());
     }
     writer.read_barrier().inspect(|read_barrier| read_barrier.saw_own.set(false));
-    let looked = writer.get_in(whose.target(), key)?;
+    let looked = get_stamped(writer.store().records(), whose.target(), key, writer.read_barrier())?;
     if writer.read_barrier().is_some_and(|read_barrier| !read_barrier.saw_own.get()) {
         read.borrow_mut().push((whose.to_keep(), key.to_vec(), looked.0));
     }

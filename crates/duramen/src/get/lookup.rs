@@ -180,14 +180,9 @@ impl<M: Medium> Records<M> {
         Ok(copied.value().is_some())
     }
 
+    /// The value of `key`; `read_barrier` when the caller is in a group.
     #[inline]
-    pub(crate) fn get(&self, target: Target<'_>, key: &[u8]) -> Result<Option<Value<'_>>> {
-        self.get_owing(target, key, None)
-    }
-
-    /// As [`Records::get`]; `read_barrier` when the caller is in a group.
-    #[inline]
-    pub(crate) fn get_owing(
+    pub(crate) fn get(
         &self,
         target: Target<'_>,
         key: &[u8],

@@ -138,7 +138,7 @@ impl<M: Medium> Records<M> {
                 break;
             }
         }
-        chosen.map_or(Ok(None), |key| self.get_owing(target, &key, read_barrier))
+        chosen.map_or(Ok(None), |key| self.get(target, &key, read_barrier))
     }
 
     /// See [`StoreOn::scan`](crate::StoreOn::scan); `read_barrier` as in `look_up`.

@@ -412,7 +412,7 @@ fn writes_of_an_active_transaction_are_not_returned_in_order() {
     for at in 0..20u64 {
         made.put(at.to_be_bytes(), b"old").unwrap();
     }
-    let in_order = |reads: duramen::CollectionReader<'_>| {
+    let in_order = |reads: duramen::Reads<'_>| {
         let mut values = Vec::new();
         reads
             .ranked(0, false, &mut |value| {

@@ -22,7 +22,7 @@ use std::cell::OnceCell;
 use std::collections::{HashSet, VecDeque};
 use std::ops::{ControlFlow, Range};
 
-use duramen::{Collection, CollectionReader, ElementOrder, Value};
+use duramen::{Collection, ElementOrder, Reads as ElementReads, Value};
 
 use super::{Bytes, ElementWriter, Result};
 use crate::packed::Malformed;
@@ -96,7 +96,7 @@ enum Change {
 
 impl LargeList {
     /// The list whose nodes these are.
-    pub(crate) fn open(elements: Collection, reads: CollectionReader<'_>) -> Result<Self> {
+    pub(crate) fn open(elements: Collection, reads: ElementReads<'_>) -> Result<Self> {
         let nodes = elements.len();
         let mut positions = 0..0;
         if let Some(last) = nodes.checked_sub(1) {
@@ -110,7 +110,7 @@ impl LargeList {
     }
 
     /// The list whose nodes these are, to be changed: it has the end nodes held.
-    pub(crate) fn open_to_edit(elements: Collection, reads: CollectionReader<'_>) -> Result<Self> {
+    pub(crate) fn open_to_edit(elements: Collection, reads: ElementReads<'_>) -> Result<Self> {
         let (mut held, nodes) = (Held::default(), elements.len());
         let held_node = |rank| -> Result<HeldNode> {
             let node = Node::of(&reads.nth(rank)?.ok_or(NO_NODE)?)?;
@@ -162,7 +162,7 @@ impl LargeList {
 
     // --- reads
 
-    pub(crate) fn get<'a>(&self, reads: CollectionReader<'a>, index: usize) -> Result<Option<Bytes<'a>>> {
+    pub(crate) fn get<'a>(&self, reads: ElementReads<'a>, index: usize) -> Result<Option<Bytes<'a>>> {
         if index >= self.len() {
             return Ok(None);
         }
@@ -177,7 +177,7 @@ impl LargeList {
 
     pub(crate) fn visit(
         &self,
-        reads: CollectionReader<'_>,
+        reads: ElementReads<'_>,
         part: Range<usize>,
         mut visit: impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
@@ -187,7 +187,7 @@ impl LargeList {
     /// Visits the elements of a part from one of its ends on.
     fn walk(
         &self,
-        reads: CollectionReader<'_>,
+        reads: ElementReads<'_>,
         part: Range<usize>,
         from: End,
         mut visit: impl FnMut(&[u8]) -> ControlFlow<()>,
@@ -236,7 +236,7 @@ impl LargeList {
     }
 
     /// The node that has this position, which is one of the list's, and its rank.
-    fn node_at<'a>(&self, reads: CollectionReader<'a>, position: i64) -> Result<(u64, Value<'a>)> {
+    fn node_at<'a>(&self, reads: ElementReads<'a>, position: i64) -> Result<(u64, Value<'a>)> {
         debug_assert!(!self.held.has_changes(), "it is read as it is written");
         let (mut low, mut high) = (0, self.elements.len());
         // The label says where it was when the node was made: from there on in steps that double, until it is between two.
@@ -267,7 +267,7 @@ impl LargeList {
     /// As [`PackedList::find`].
     pub(crate) fn find(
         &self,
-        reads: CollectionReader<'_>,
+        reads: ElementReads<'_>,
         element: &[u8],
         from: End,
         within: usize,
@@ -287,7 +287,7 @@ impl LargeList {
     }
 
     /// All elements in one run.
-    pub(crate) fn whole(&self, reads: CollectionReader<'_>) -> Result<&PackedList<Vec<u8>>> {
+    pub(crate) fn whole(&self, reads: ElementReads<'_>) -> Result<&PackedList<Vec<u8>>> {
         if let Some(whole) = self.whole.get() {
             return Ok(whole);
         }
@@ -296,11 +296,7 @@ impl LargeList {
     }
 
     /// The elements of a part in one run.
-    pub(crate) fn copied(
-        &self,
-        reads: CollectionReader<'_>,
-        part: Range<usize>,
-    ) -> Result<PackedList<Vec<u8>>> {
+    pub(crate) fn copied(&self, reads: ElementReads<'_>, part: Range<usize>) -> Result<PackedList<Vec<u8>>> {
         let mut copied = PackedList::empty();
         self.visit(reads, part, |element| {
             copied.push(End::Right, [element].into_iter());

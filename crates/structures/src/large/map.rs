@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::ops::{ControlFlow, Range};
 use std::time::SystemTime;
 
-use duramen::{Collection, CollectionReader, ElementOrder, Value};
+use duramen::{Collection, ElementOrder, Reads as ElementReads, Value};
 
 use super::scored::{image, score_in, value_of};
 use super::{Bytes, ElementWriter, Result};
@@ -166,7 +166,7 @@ impl LargeMap {
 
     // --- reads
 
-    pub(crate) fn get<'a>(&self, reads: CollectionReader<'a>, name: &[u8]) -> Result<Option<Bytes<'a>>> {
+    pub(crate) fn get<'a>(&self, reads: ElementReads<'a>, name: &[u8]) -> Result<Option<Bytes<'a>>> {
         Ok(reads.get(name)?.map(|value| self.shown(value)).transpose()?)
     }
 
@@ -185,7 +185,7 @@ impl LargeMap {
 
     pub(crate) fn visit(
         &self,
-        reads: CollectionReader<'_>,
+        reads: ElementReads<'_>,
         mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
         match self.kind.shape {
@@ -232,7 +232,7 @@ impl LargeMap {
     /// Visits each element, in no order.
     fn each(
         &self,
-        reads: CollectionReader<'_>,
+        reads: ElementReads<'_>,
         mut visit: impl FnMut(&Value<'_>) -> std::result::Result<ControlFlow<()>, Malformed>,
     ) -> Result<()> {
         let mut visited = Ok(ControlFlow::Continue(()));
@@ -245,7 +245,7 @@ impl LargeMap {
 
     pub(crate) fn scan(
         &self,
-        reads: CollectionReader<'_>,
+        reads: ElementReads<'_>,
         cursor: u64,
         count: usize,
         mut visit: impl FnMut(&[u8], &[u8]),
@@ -279,7 +279,7 @@ impl LargeMap {
     /// Calls `visit` for entries drawn one by one until it breaks.
     pub(crate) fn draw(
         &self,
-        reads: CollectionReader<'_>,
+        reads: ElementReads<'_>,
         random: &mut Random,
         mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
@@ -294,7 +294,7 @@ impl LargeMap {
     /// Calls `visit` for `count` entries, or all if there are fewer, each once.
     pub(crate) fn sample(
         &self,
-        reads: CollectionReader<'_>,
+        reads: ElementReads<'_>,
         count: usize,
         random: &mut Random,
         mut visit: impl FnMut(&[u8], &[u8]),
@@ -322,7 +322,7 @@ impl LargeMap {
     }
 
     /// All entries in one run.
-    pub(crate) fn whole(&self, reads: CollectionReader<'_>) -> Result<&PackedMap<Vec<u8>>> {
+    pub(crate) fn whole(&self, reads: ElementReads<'_>) -> Result<&PackedMap<Vec<u8>>> {
         if let Some(whole) = self.whole.get() {
             return Ok(whole);
         }
@@ -337,7 +337,7 @@ impl LargeMap {
     // --- reads of sorted sets in their order
 
     /// How many members are before one; `None` when it is not there.
-    pub(crate) fn place(&self, reads: CollectionReader<'_>, member: &[u8]) -> Result<Option<usize>> {
+    pub(crate) fn place(&self, reads: ElementReads<'_>, member: &[u8]) -> Result<Option<usize>> {
         Ok(reads.rank(member)?.map(|rank| rank as usize))
     }
 
@@ -349,7 +349,7 @@ impl LargeMap {
     /// Calls `visit` for the members of a part, from its end on if `reversed`, until it breaks.
     pub(crate) fn part(
         &self,
-        reads: CollectionReader<'_>,
+        reads: ElementReads<'_>,
         part: Range<usize>,
         reversed: bool,
         mut visit: impl FnMut(&[u8], f64) -> ControlFlow<()>,
@@ -464,11 +464,7 @@ impl LargeMap {
     }
 
     /// Some entry's name.
-    pub(crate) fn some_name(
-        &self,
-        reads: CollectionReader<'_>,
-        random: &mut Random,
-    ) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn some_name(&self, reads: ElementReads<'_>, random: &mut Random) -> Result<Option<Vec<u8>>> {
         Ok(reads.pick(random.any(), &mut |_| true)?.map(|value| value.key().to_vec()))
     }
 

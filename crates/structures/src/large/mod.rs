@@ -28,7 +28,7 @@ mod string;
 
 use std::ops::Range;
 
-use duramen::{Collection, CollectionReader, ElementOrder, Value};
+use duramen::{Collection, ElementOrder, Reads as ElementReads, Value};
 
 use crate::packed::Malformed;
 pub(crate) use list::LargeList;
@@ -48,7 +48,7 @@ pub(crate) trait ElementWriter {
     fn new_collection(&mut self, order: ElementOrder) -> Collection;
 
     /// Reads of a collection, including this writer's own writes.
-    fn reads<'a>(&'a self, elements: &'a Collection) -> CollectionReader<'a>;
+    fn reads<'a>(&'a self, elements: &'a Collection) -> ElementReads<'a>;
 
     /// The next write, if there is one, is the only one of this edit: the root stays unchanged.
     fn ends_with_next(&mut self);

@@ -30,7 +30,7 @@
 //!
 //! An edit of a stream works on a *window* of it: a stream with its head and the nodes that the edit needs.
 
-use duramen::{Collection, CollectionReader, ElementOrder, Value};
+use duramen::{Collection, ElementOrder, Reads as ElementReads, Value};
 
 use super::{ElementWriter, Fault, Result};
 use crate::packed::Malformed;
@@ -90,7 +90,7 @@ pub(crate) struct LargeStream {
 
 impl LargeStream {
     /// The stream in these elements; `root` is the value of its root.
-    pub(crate) fn open(root: &[u8], elements: Collection, reads: CollectionReader<'_>) -> Result<Self> {
+    pub(crate) fn open(root: &[u8], elements: Collection, reads: ElementReads<'_>) -> Result<Self> {
         if super::flags(root, STREAM_FLAGS)? != STREAM_FLAGS {
             return Err(OLD_FORM.into());
         }
@@ -124,7 +124,7 @@ impl LargeStream {
     // --- reads
 
     /// All groups, with their consumers.
-    pub(crate) fn groups(&self, reads: CollectionReader<'_>) -> Result<Groups> {
+    pub(crate) fn groups(&self, reads: ElementReads<'_>) -> Result<Groups> {
         let mut groups: BTreeMap<u32, Group> = BTreeMap::new();
         self.visit(reads, &key(GROUP, &[]), &[], |rest, value| {
             let number = number_in(rest)?;
@@ -146,7 +146,7 @@ impl LargeStream {
     }
 
     /// The numbers of groups that were removed and have elements still.
-    fn removed(&self, reads: CollectionReader<'_>) -> Result<Vec<u32>> {
+    fn removed(&self, reads: ElementReads<'_>) -> Result<Vec<u32>> {
         let mut removed = Vec::new();
         self.visit(reads, &key(REMOVED, &[]), &[], |rest, _| {
             removed.push(number_in(rest)?);
@@ -156,7 +156,7 @@ impl LargeStream {
     }
 
     /// The numbers of a group and of one of its consumers that was removed and has elements still.
-    fn removed_consumer(&self, reads: CollectionReader<'_>) -> Result<Option<(u32, u32)>> {
+    fn removed_consumer(&self, reads: ElementReads<'_>) -> Result<Option<(u32, u32)>> {
         let mut removed = None;
         self.visit(reads, &key(REMOVED_CONSUMER, &[]), &[], |rest, _| {
             let (group, consumer) = rest.split_at_checked(4).ok_or(NO_NUMBER)?;
@@ -167,12 +167,12 @@ impl LargeStream {
     }
 
     /// Whether there are elements of groups or consumers that were removed.
-    pub(crate) fn has_removed(&self, reads: CollectionReader<'_>) -> Result<bool> {
+    pub(crate) fn has_removed(&self, reads: ElementReads<'_>) -> Result<bool> {
         Ok(!self.removed(reads)?.is_empty() || self.removed_consumer(reads)?.is_some())
     }
 
     /// Whether there is a consumer for which an element of the group says that an entry is pending.
-    fn has_consumer(&self, reads: CollectionReader<'_>, group: &Group, consumer: u32) -> Result<bool> {
+    fn has_consumer(&self, reads: ElementReads<'_>, group: &Group, consumer: u32) -> Result<bool> {
         let Some(its) = group.number().filter(|_| group.consumer(consumer).is_none()) else {
             return Ok(true);
         };
@@ -190,13 +190,13 @@ impl LargeStream {
     }
 
     /// How many groups there are.
-    pub(crate) fn groups_len(&self, reads: CollectionReader<'_>) -> Result<u64> {
+    pub(crate) fn groups_len(&self, reads: ElementReads<'_>) -> Result<u64> {
         let prefix = key(GROUP, &[]);
         Ok(self.seek(reads, &behind(&prefix))? - self.seek(reads, &prefix)?)
     }
 
     /// The group of this name. None of its consumers is known yet.
-    pub(crate) fn group(&self, reads: CollectionReader<'_>, name: &[u8]) -> Result<Option<Group>> {
+    pub(crate) fn group(&self, reads: ElementReads<'_>, name: &[u8]) -> Result<Option<Group>> {
         for number in numbers_of(reads, &name_key(GROUP_NAME, &[], name))? {
             let value = reads.get(key(GROUP, &[&number.to_be_bytes()]))?.ok_or(NO_GROUP)?;
             let group = Group::of_element(number, &value)?;
@@ -210,7 +210,7 @@ impl LargeStream {
     /// The consumer of this number becomes known.
     pub(crate) fn know_consumer(
         &self,
-        reads: CollectionReader<'_>,
+        reads: ElementReads<'_>,
         group: &mut Group,
         number: u32,
     ) -> Result<()> {
@@ -220,12 +220,7 @@ impl LargeStream {
     }
 
     /// The consumer of this name becomes known, if there is one, and else what number a new one has.
-    pub(crate) fn know_name(
-        &self,
-        reads: CollectionReader<'_>,
-        group: &mut Group,
-        name: &[u8],
-    ) -> Result<()> {
+    pub(crate) fn know_name(&self, reads: ElementReads<'_>, group: &mut Group, name: &[u8]) -> Result<()> {
         let Some(its) = group.number().filter(|_| group.find_consumer(name).is_none()) else { return Ok(()) };
         for number in numbers_of(reads, &name_key(CONSUMER_NAME, &its.to_be_bytes(), name))? {
             let consumer = consumer(reads, its, number)?;
@@ -240,7 +235,7 @@ impl LargeStream {
     }
 
     /// All consumers of a group become known.
-    pub(crate) fn know_consumers(&self, reads: CollectionReader<'_>, group: &mut Group) -> Result<()> {
+    pub(crate) fn know_consumers(&self, reads: ElementReads<'_>, group: &mut Group) -> Result<()> {
         let Some(its) = group.number() else { return Ok(()) };
         self.visit(reads, &key(CONSUMER, &[&its.to_be_bytes()]), &[], |rest, value| {
             group.know_consumer(number_in(rest)?, Consumer::of_element(value)?);
@@ -251,7 +246,7 @@ impl LargeStream {
     /// How an entry is pending, by the elements of the group.
     pub(crate) fn pending(
         &self,
-        reads: CollectionReader<'_>,
+        reads: ElementReads<'_>,
         group: &Group,
         id: StreamId,
     ) -> Result<Option<Pending>> {
@@ -267,7 +262,7 @@ impl LargeStream {
     /// until it returns false.
     pub(crate) fn pending_from(
         &self,
-        reads: CollectionReader<'_>,
+        reads: ElementReads<'_>,
         group: &Group,
         from: StreamId,
         consumer: Option<u32>,
@@ -301,11 +296,7 @@ impl LargeStream {
     }
 
     /// The last entry that is pending, by the elements of the group.
-    pub(crate) fn last_pending(
-        &self,
-        reads: CollectionReader<'_>,
-        group: &Group,
-    ) -> Result<Option<StreamId>> {
+    pub(crate) fn last_pending(&self, reads: ElementReads<'_>, group: &Group) -> Result<Option<StreamId>> {
         let Some(number) = group.number() else { return Ok(None) };
         let prefix = key(PENDING, &[&number.to_be_bytes()]);
         let mut last = Ok(None);
@@ -323,13 +314,13 @@ impl LargeStream {
     }
 
     /// The number after that of the last element whose key is this prefix and a number.
-    fn next_number(&self, reads: CollectionReader<'_>, prefix: &[u8]) -> Result<u32> {
+    fn next_number(&self, reads: ElementReads<'_>, prefix: &[u8]) -> Result<u32> {
         let last = self.last(reads, prefix)?;
         Ok(last.map(|last| number_in(&last)).transpose()?.map_or(0, |last| last.saturating_add(1)))
     }
 
     /// The rest after this prefix in the last key that begins with it.
-    fn last(&self, reads: CollectionReader<'_>, prefix: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn last(&self, reads: ElementReads<'_>, prefix: &[u8]) -> Result<Option<Vec<u8>>> {
         let end = self.seek(reads, &behind(prefix))?;
         let last = reads.nth(end.saturating_sub(1))?;
         Ok(last.and_then(|element| Some(element.key().strip_prefix(prefix)?.to_vec())))
@@ -339,7 +330,7 @@ impl LargeStream {
     /// gets the rest of the key and the value, until it returns false.
     fn visit(
         &self,
-        reads: CollectionReader<'_>,
+        reads: ElementReads<'_>,
         prefix: &[u8],
         from: &[u8],
         mut visit: impl FnMut(&[u8], &[u8]) -> Result<bool>,
@@ -354,7 +345,7 @@ impl LargeStream {
     }
 
     /// The rank of the first element from this key on, among those that begin with 8 zero bytes.
-    fn seek(&self, reads: CollectionReader<'_>, key: &[u8]) -> Result<u64> {
+    fn seek(&self, reads: ElementReads<'_>, key: &[u8]) -> Result<u64> {
         let (mut low, mut high) = (FIRST, self.elements.rank_of_order([0; 8], true)?);
         while low < high {
             let middle = low.midpoint(high);
@@ -369,7 +360,7 @@ impl LargeStream {
     }
 
     /// The rank of the first node, or that it would have.
-    fn first_node(&self, reads: CollectionReader<'_>) -> Result<u64> {
+    fn first_node(&self, reads: ElementReads<'_>) -> Result<u64> {
         let end = self.elements.rank_of_order([0; 8], true)?;
         match reads.nth(end.saturating_sub(1))? {
             // Only nodes of the first millisecond are among the pending entries.
@@ -381,7 +372,7 @@ impl LargeStream {
     /// The nodes that have the first `most` entries, from one end on, of those from one id to another.
     pub(crate) fn window(
         &self,
-        reads: CollectionReader<'_>,
+        reads: ElementReads<'_>,
         (from, to): (StreamId, StreamId),
         is_descending: bool,
         most: usize,
@@ -426,7 +417,7 @@ impl LargeStream {
     }
 
     /// All of it.
-    pub(crate) fn whole(&self, reads: CollectionReader<'_>) -> Result<Window> {
+    pub(crate) fn whole(&self, reads: ElementReads<'_>) -> Result<Window> {
         let mut whole = self.window(reads, (StreamId::MIN, StreamId::MAX), false, usize::MAX)?;
         let mut groups = Vec::new();
         for group in self.groups(reads)?.into_list() {
@@ -443,7 +434,7 @@ impl LargeStream {
     }
 
     /// The id of each node.
-    pub(crate) fn node_ids(&self, reads: CollectionReader<'_>) -> Result<Vec<StreamId>> {
+    pub(crate) fn node_ids(&self, reads: ElementReads<'_>) -> Result<Vec<StreamId>> {
         let mut ids = Vec::new();
         reads.ranked(self.first_node(reads)?, false, &mut |node| {
             ids.push(node_id(node));
@@ -453,7 +444,7 @@ impl LargeStream {
     }
 
     /// The rank of the last node that begins at or before this id.
-    fn rank(&self, reads: CollectionReader<'_>, id: StreamId) -> Result<Option<u64>> {
+    fn rank(&self, reads: ElementReads<'_>, id: StreamId) -> Result<Option<u64>> {
         // How many of the nodes that begin in the same millisecond begin at or before it.
         let (order, first) = (id.ms.to_be_bytes(), self.first_node(reads)?);
         let mut low = self.elements.rank_of_order(order, false)?.max(first);
@@ -471,7 +462,7 @@ impl LargeStream {
     }
 
     /// A window of the node of this rank, or of none.
-    fn window_at(&self, reads: CollectionReader<'_>, rank: u64) -> Result<Window> {
+    fn window_at(&self, reads: ElementReads<'_>, rank: u64) -> Result<Window> {
         Ok(match reads.nth(rank)?.filter(is_node) {
             Some(node) => self.head.with_node(node_id(&node)?, Stream::of(&*node)?.sole_pack()?),
             None => self.head.without_nodes(),
@@ -479,7 +470,7 @@ impl LargeStream {
     }
 
     /// A window of the last node, or of none.
-    fn last_window(&self, reads: CollectionReader<'_>) -> Result<Window> {
+    fn last_window(&self, reads: ElementReads<'_>) -> Result<Window> {
         self.window_at(reads, self.elements.len().saturating_sub(1))
     }
 
@@ -898,13 +889,13 @@ fn behind(prefix: &[u8]) -> Vec<u8> {
 }
 
 /// The numbers that an element of a name has.
-fn numbers_of(reads: CollectionReader<'_>, key: &[u8]) -> Result<Vec<u32>> {
+fn numbers_of(reads: ElementReads<'_>, key: &[u8]) -> Result<Vec<u32>> {
     let found = reads.get(key)?;
     let (numbers, _) = found.as_deref().unwrap_or_default().as_chunks::<4>();
     Ok(numbers.iter().map(|number| u32::from_le_bytes(*number)).collect())
 }
 
-fn consumer(reads: CollectionReader<'_>, group: u32, number: u32) -> Result<Consumer> {
+fn consumer(reads: ElementReads<'_>, group: u32, number: u32) -> Result<Consumer> {
     let value = reads.get(key(CONSUMER, &[&group.to_be_bytes(), &number.to_be_bytes()]))?;
     Ok(Consumer::of_element(&value.ok_or(NO_CONSUMER)?)?)
 }

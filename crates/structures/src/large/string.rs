@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 
-use duramen::{Collection, CollectionReader, ElementOrder, Value};
+use duramen::{Collection, ElementOrder, Reads as ElementReads, Value};
 
 use super::{ElementWriter, Result};
 use crate::packed::Malformed;
@@ -73,7 +73,7 @@ impl LargeString {
     /// and the bytes within the range, until it breaks. Bytes without a call are zeros.
     pub(crate) fn visit(
         &self,
-        reads: CollectionReader<'_>,
+        reads: ElementReads<'_>,
         bytes: Range<usize>,
         mut visit: impl FnMut(usize, &[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
@@ -93,7 +93,7 @@ impl LargeString {
     /// Calls `visit` for the pieces from the one of this rank on, with the place of its first byte, until it breaks.
     fn ranked(
         &self,
-        reads: CollectionReader<'_>,
+        reads: ElementReads<'_>,
         first: u64,
         mut visit: impl FnMut(usize, &[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
@@ -109,13 +109,13 @@ impl LargeString {
     }
 
     /// Bytes of the string. O(log n).
-    pub(crate) fn len(&self, reads: CollectionReader<'_>) -> Result<usize> {
+    pub(crate) fn len(&self, reads: ElementReads<'_>) -> Result<usize> {
         let last = reads.nth(self.elements.len().wrapping_sub(1))?.ok_or(NO_PIECE)?;
         Ok(begin_of(&last)? + last.len())
     }
 
     /// The bytes from `from` on, which must lie within the string.
-    pub(crate) fn read(&self, reads: CollectionReader<'_>, from: usize, into: &mut [u8]) -> Result<()> {
+    pub(crate) fn read(&self, reads: ElementReads<'_>, from: usize, into: &mut [u8]) -> Result<()> {
         into.fill(0);
         for (number, part) in pieces_of(from..from + into.len()) {
             let Some(piece) = reads.get(key_of(number))? else { continue };
@@ -128,7 +128,7 @@ impl LargeString {
     }
 
     /// All of it, and the sum of its pieces' stamps, which becomes greater with every change: a piece's own does, and none goes.
-    pub(crate) fn whole(&self, reads: CollectionReader<'_>) -> Result<(Vec<u8>, u64)> {
+    pub(crate) fn whole(&self, reads: ElementReads<'_>) -> Result<(Vec<u8>, u64)> {
         let mut whole = vec![0; self.len(reads)?];
         let (mut stamps, mut malformed) = (0u64, None);
         reads.each(&mut |piece| {
@@ -184,11 +184,7 @@ impl LargeString {
     }
 
     /// Reads single bytes at the positions of their keys; after the end of the string they are zeros.
-    pub(crate) fn read_bytes(
-        &self,
-        reads: CollectionReader<'_>,
-        bytes: &mut BTreeMap<usize, u8>,
-    ) -> Result<()> {
+    pub(crate) fn read_bytes(&self, reads: ElementReads<'_>, bytes: &mut BTreeMap<usize, u8>) -> Result<()> {
         let mut left = bytes.iter_mut().peekable();
         while let Some(number) = left.peek().map(|(at, _)| **at / PIECE) {
             let piece = reads.get(key_of(number))?;

@@ -61,7 +61,7 @@ pub enum AllNames<'a> {
     /// Read already.
     Packed(Names<'a>),
     /// Each entry is looked up separately.
-    Large(duramen::CollectionReader<'a>),
+    Large(duramen::Reads<'a>),
 }
 
 impl<'w> Txn<'w> {
@@ -518,7 +518,7 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> Collection<'k, B, S> {
         Ok(low)
     }
 
-    fn reads<'s>(&'s self, large_map: &'s LargeMap) -> duramen::CollectionReader<'s> {
+    fn reads<'s>(&'s self, large_map: &'s LargeMap) -> duramen::Reads<'s> {
         self.source.reads(large_map.elements())
     }
 

@@ -178,7 +178,7 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> List<'k, B, S> {
         }
     }
 
-    fn reads<'s>(&'s self, large_list: &'s LargeList) -> duramen::CollectionReader<'s> {
+    fn reads<'s>(&'s self, large_list: &'s LargeList) -> duramen::Reads<'s> {
         self.source.reads(large_list.elements())
     }
 
@@ -315,7 +315,7 @@ fn opened(
     key: &[u8],
     reads: Reads<'_>,
     id: CollectionId,
-    open: impl FnOnce(duramen::Collection, duramen::CollectionReader<'_>) -> large::Result<LargeList>,
+    open: impl FnOnce(duramen::Collection, duramen::Reads<'_>) -> large::Result<LargeList>,
 ) -> Result<LargeList> {
     let elements = reads.open(id)?;
     let nodes = reads.reads(&elements);

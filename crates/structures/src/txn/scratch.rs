@@ -285,19 +285,19 @@ pub(super) fn life_of(keyspace: &Keyspace, writer: &Writer, db: u8, key: &[u8]) 
 /// Reads a key from the engine; no stamp when its database has no table.
 #[inline]
 pub(super) fn get<'v>(
-    keyspace: &Keyspace,
+    keyspace: &'v Keyspace,
     writer: &'v Writer,
     db: u8,
     key: &[u8],
 ) -> Result<(Option<Stamp>, Option<Value<'v>>)> {
     let Some(table) = keyspace.table(db) else { return Ok((None, None)) };
-    let (stamp, value) = writer.get_stamped_in(table, key)?;
+    let (stamp, value) = writer.read(table).get_stamped(key)?;
     Ok((Some(stamp), value))
 }
 
 /// Reads an entry's key from the engine.
 pub(super) fn stored<'v>(
-    keyspace: &Keyspace,
+    keyspace: &'v Keyspace,
     writer: &'v Writer,
     scratch: &mut Scratch,
     at: usize,

@@ -4,7 +4,7 @@
 //! writes. A write goes to the log at once, as part of a *transaction* of the engine that begins with the first of
 //! them. All writes of this transaction then belong to it, and count when it commits.
 
-use duramen::{Collection, CollectionId, CollectionReader, ElementOrder, Meta, Room, Writer};
+use duramen::{Collection, CollectionId, ElementOrder, Meta, Reads as ElementReads, Room, Writer};
 
 use super::Txn;
 use crate::Type;
@@ -17,7 +17,7 @@ use crate::worker::Worker;
 pub trait Source {
     /// Reads of a collection of the engine.
     #[doc(hidden)]
-    fn reads<'a>(&'a self, elements: &'a Collection) -> CollectionReader<'a>;
+    fn reads<'a>(&'a self, elements: &'a Collection) -> ElementReads<'a>;
 }
 
 /// The reads of a transaction.
@@ -39,25 +39,25 @@ impl Reads<'_> {
 }
 
 impl Source for Reads<'_> {
-    fn reads<'a>(&'a self, elements: &'a Collection) -> CollectionReader<'a> {
+    fn reads<'a>(&'a self, elements: &'a Collection) -> ElementReads<'a> {
         self.0.read(elements)
     }
 }
 
 impl Source for Detached {
-    fn reads<'a>(&'a self, elements: &'a Collection) -> CollectionReader<'a> {
+    fn reads<'a>(&'a self, elements: &'a Collection) -> ElementReads<'a> {
         elements.reads()
     }
 }
 
 impl Source for &mut Txn<'_> {
-    fn reads<'a>(&'a self, elements: &'a Collection) -> CollectionReader<'a> {
+    fn reads<'a>(&'a self, elements: &'a Collection) -> ElementReads<'a> {
         self.worker.writer.read(elements)
     }
 }
 
 impl ElementWriter for Txn<'_> {
-    fn reads<'a>(&'a self, elements: &'a Collection) -> CollectionReader<'a> {
+    fn reads<'a>(&'a self, elements: &'a Collection) -> ElementReads<'a> {
         self.worker.writer.read(elements)
     }
 
@@ -137,7 +137,7 @@ impl Txn<'_> {
             scratch.edits_one = scratch.edits_each;
             let mut elements = writer.collection(elements);
             return match value {
-                Some(value) => elements.replace(key, value, meta),
+                Some(value) => elements.replace(key, Some((value, meta))).map(|old| old.is_some()),
                 None => elements.delete(key),
             };
         }

@@ -437,7 +437,7 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> StreamAt<'k, B, S> {
         head!(self, head => head.lag(group))
     }
 
-    fn reads<'s>(&'s self, large_stream: &'s LargeStream) -> duramen::CollectionReader<'s> {
+    fn reads<'s>(&'s self, large_stream: &'s LargeStream) -> duramen::Reads<'s> {
         self.source.reads(large_stream.elements())
     }
 
