@@ -6,7 +6,6 @@ use std::sync::{Arc, Weak};
 
 use crate::clients::Origin;
 use crate::net::{Message, Stream};
-use crate::protocols::REDIS;
 use crate::server::Server;
 
 /// Connects to the server within its process, without a password. It does not keep the server alive.
@@ -39,7 +38,8 @@ impl InProcessClient {
             address_local: "process:0".to_owned(),
             unix: true,
             descriptor: stream.descriptor(),
-            mark: REDIS,
+            // Redis's protocol is the first.
+            mark: 0,
             trusted: true,
         });
         server.inboxes[worker].send(Message::Connection(stream, client));

@@ -7,51 +7,38 @@
 //! | module | is about |
 //! |---|---|
 //! | [`config`] | directives, and where they come from |
-//! | [`resp`] | the protocol: bytes to commands, values to bytes |
-//! | [`command`] | what each command does |
-//! | [`log`] | lines for the operator |
-//! | [`net`] | sockets, threads, one wait for durability per turn; knows no protocol |
-//! | [`redis`], [`memcached`] | the protocols, with their commands, on those; `protocols`: which is spoken where |
-//! | [`import`] | reads another server's files, and writes them |
-//! | [`messages`], [`notifications`], [`tracking`] | messages that clients get without a request |
-//! | [`worker_state`], [`server`], [`clients`], [`session`], [`stats`], [`times`] | the state that commands may use |
+//! | [`net`] | sockets, threads, the turn with the engine's writer and its one wait for durability; knows no protocol |
+//! | [`redis`], [`memcached`] | the protocols, with their commands, on those; `start` lists them |
+//! | [`messages`] | messages that clients get without a request |
+//! | [`observe`] | the log, INFO, latencies, keyspace events |
+//! | [`import`], [`export`] | read another server's files, and write them |
+//! | [`server`], [`clients`] | the state that all connections share |
+//!
+//! A protocol is a folder that implements [`net::Protocol`], and has its place in the list in `start`.
 #![forbid(unsafe_code)]
 
 pub mod clients;
-pub mod command;
+pub mod command_error;
 pub mod config;
 mod counter;
 mod error;
-mod eviction_listener;
-mod expiry_listener;
-pub mod expiry_timers;
 pub mod export;
 mod hosted_jobs;
 pub mod import;
 mod in_process;
 mod key_list;
-pub mod log;
 pub mod memcached;
 pub mod messages;
 pub mod net;
-pub mod notifications;
-mod process;
-mod protocols;
+pub mod observe;
 pub mod redis;
-pub mod resp;
 pub mod server;
-pub mod session;
 mod start;
-pub mod stats;
-mod systemd;
-pub mod times;
-pub mod tracking;
-mod waiting;
-pub mod worker_state;
 
 pub use config::Config;
 /// Types of values, by their tags in the store.
 pub use duramen_structures::{Type, data_of_item, string_of_pieces, table_name, text_of_number};
 pub use error::{Error, ErrorKind};
 pub use in_process::InProcessClient;
+pub use observe::log;
 pub use start::{Started, serve, serve_with};

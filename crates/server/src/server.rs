@@ -1,20 +1,20 @@
 //! The state that all connections of a running server share.
 
 use crate::clients::{Client, Clients};
-use crate::command::CommandError;
+use crate::command_error::CommandError;
 use crate::config::{ClientsMemory, Config};
-use crate::expiry_timers::ExpiryTimers;
 use crate::hosted_jobs::HostedJobs;
 use crate::key_list::KeyList;
-use crate::log;
 use crate::memcached::Shared;
 use crate::messages::{Delivery, Monitors, Subscriptions};
 use crate::net::Inbox;
-use crate::notifications::{Classes, EXPIRED};
-use crate::stats::{Totals, WorkerStats};
-use crate::times::{HistogramSums, Times};
-use crate::tracking::Tracking;
-use crate::waiting::Waiting;
+use crate::observe::keyspace_events::expiry_timers::ExpiryTimers;
+use crate::observe::keyspace_events::{Classes, EXPIRED};
+use crate::observe::log;
+use crate::observe::stats::{Totals, WorkerStats};
+use crate::observe::times::{HistogramSums, Times};
+use crate::redis::blocking::Waiting;
+use crate::redis::tracking::Tracking;
 use duramen::{OnCorruption, OnExpired};
 use duramen_structures::Keyspace;
 use std::collections::HashMap;
@@ -511,7 +511,7 @@ pub struct Buffers {
 
 impl Default for Buffers {
     fn default() -> Self {
-        Self { bytes: AtomicI64::new(0), machine_bytes: crate::process::read().system_bytes }
+        Self { bytes: AtomicI64::new(0), machine_bytes: crate::observe::process::read().system_bytes }
     }
 }
 

@@ -3,18 +3,18 @@
 //! Start: listen (so that an address in use is reported before a long recovery) → open the store → workers → accept.
 //! End: no more connections → workers finish their turn and close their connections → the store is closed.
 
-use crate::command;
 use crate::config::{Config, value};
 use crate::error::{Error, ErrorKind};
-use crate::eviction_listener;
-use crate::expiry_listener;
 use crate::in_process::InProcessClient;
-use crate::log;
-use crate::memcached::Shared;
-use crate::net::{self, Inbox, Listener, Message, Place, Protocol as _, Worker, accept, open_files};
-use crate::protocols::{MEMCACHED, Protocols, REDIS};
+use crate::memcached::{self, Memcached};
+use crate::net::{self, Inbox, Listener, Message, Pair, Protocol, Turn, Worker, accept, open_files};
+use crate::observe::keyspace_events::eviction_listener;
+use crate::observe::keyspace_events::expiry_listener;
+use crate::observe::log;
+use crate::observe::systemd::{READY, STOPPING, notify};
+use crate::redis::Redis;
+use crate::redis::command;
 use crate::server::{Server, Stop};
-use crate::systemd::{READY, STOPPING, notify};
 use duramen::{OnCorruption, Options};
 use duramen_structures::Keyspace;
 use mio::{Poll, Waker};
@@ -24,6 +24,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+/// The protocols of the server, each on its own listeners. The first is that of in-process clients.
+type Protocols = Pair<Redis, Memcached>;
 
 /// A server that is ready to accept connections.
 pub struct Started {
@@ -109,7 +112,7 @@ impl Started {
             ));
             config.maxclients = clients;
         }
-        let mut listeners = Listener::open_all(&config, &places(&config))?;
+        let mut listeners = Listener::open_all(&config, &Protocols::places(&config))?;
         for (index, listener) in listeners.iter_mut().enumerate() {
             listener
                 .register(poll.registry(), mio::Token(index))
@@ -136,18 +139,7 @@ impl Started {
             polls.push(poll);
             inboxes.push(Arc::new(Inbox::new(waker)));
         }
-        if let Some(db) = config.memcached_database.filter(|db| *db >= config.databases) {
-            return Err(Error::new(
-                ErrorKind::Configuration,
-                format!("memcached-database {db}: there are {} databases, from 0 on", config.databases),
-            ));
-        }
-        let memcached = match config.speaks_memcached() {
-            true => Some(Shared::open(&keyspace, config.memcached_database, inboxes.len())),
-            false => None,
-        };
-        let memcached =
-            memcached.transpose().map_err(|error| Error::new(ErrorKind::Store, error.to_string()))?;
+        let memcached = memcached::open(&config, &keyspace, inboxes.len())?;
         let pidfile = config.pidfile.clone();
         if !pidfile.is_empty() {
             // As redis-server does: it serves without the file.
@@ -155,7 +147,6 @@ impl Started {
                 log::warning(format_args!("cannot write pidfile {pidfile}: {error}; going on without it"));
             }
         }
-        let memcached = memcached.map(Arc::new);
         let commands = command::table().count();
         let server = Arc::new(Server::new(config, keyspace, memcached, inboxes, stop, run_id(), commands));
         server.set_expired_listener(expiry_listener::listener(&server));
@@ -191,8 +182,9 @@ impl Started {
                     return Ok(());
                 }
             };
-            let protocol = Protocols::new(&server, keys, Arc::clone(&stats), index);
-            Worker::new(server, inbox, poll, protocol, stats).run()
+            let turn = Turn::new(Arc::clone(&server), keys);
+            let protocol = Protocols::new(&server, index);
+            Worker::new(server, inbox, poll, turn, protocol, stats).run()
         });
         self.workers.push(thread.map_err(|error| system("start a thread", &error))?);
         match started.recv() {
@@ -267,11 +259,11 @@ impl Started {
     fn put_back_undelivered(&self) {
         let mail: Vec<_> = self.server.inboxes.iter().flat_map(|inbox| inbox.take_mail()).collect();
         let (false, Ok(keys)) = (mail.is_empty(), self.server.keyspace.worker()) else { return };
-        let mut protocol = Protocols::new(&self.server, keys, Arc::clone(&self.server.stats[0]), 0);
+        let mut turn = Turn::new(Arc::clone(&self.server), keys);
+        let mut protocol = Protocols::new(&self.server, 0);
         mail.iter().for_each(|message| protocol.undeliverable(message));
-        protocol.begin_turn();
         // A failure is logged.
-        let _ = protocol.finish_turn();
+        let _ = net::run_alone(&mut turn, &mut protocol);
     }
 
     /// Warns of an empty store next to data of another server, which is not read automatically.
@@ -340,27 +332,6 @@ impl Started {
         };
         log::notice(format_args!("ready; try: {how}"));
     }
-}
-
-/// The addresses of each protocol.
-fn places(config: &Config) -> [Place<'_>; 2] {
-    let bind = if config.memcached_bind.is_empty() { &config.bind } else { &config.memcached_bind };
-    [
-        Place {
-            mark: REDIS,
-            bind: &config.bind,
-            port: config.port,
-            unixsocket: &config.unixsocket,
-            directives: ["--port", "--unixsocket"],
-        },
-        Place {
-            mark: MEMCACHED,
-            bind,
-            port: config.memcached,
-            unixsocket: &config.memcached_socket,
-            directives: ["--memcached", "--memcached-socket"],
-        },
-    ]
 }
 
 /// The findings of the open, and how long it took.

@@ -3,8 +3,8 @@
 
 use super::policy::Policy;
 use super::{Allowed, ClientsMemory, Config, OUTPUT_CLASSES, OutputLimit, value};
-use crate::log::Level;
-use crate::notifications;
+use crate::observe::keyspace_events;
+use crate::observe::log::Level;
 use std::path::PathBuf;
 
 /// One directive.
@@ -629,9 +629,9 @@ pub const DIRECTIVES: &[Directive] = &[
         "Which events are published, as letters. K publishes by key, E by event. g $ l s h z t select \
          generic, string, list, set, hash, sorted set and stream commands. x: expired, e: evicted, m: \
          missed, n: new. A stands for all but m and n. Empty: no events.",
-        |c| notifications::text(c.notify_keyspace_events),
+        |c| keyspace_events::text(c.notify_keyspace_events),
         |c, v| {
-            c.notify_keyspace_events = notifications::parse(v[0])?;
+            c.notify_keyspace_events = keyspace_events::parse(v[0])?;
             Ok(())
         }
     ),

@@ -10,6 +10,7 @@ pub mod directives;
 mod document;
 pub mod inert;
 mod load;
+mod password;
 pub mod policy;
 mod rewrite;
 pub mod value;
@@ -17,8 +18,8 @@ pub mod value;
 pub use load::help;
 pub use rewrite::rewrite;
 
-use crate::log::Level;
-use crate::notifications::Classes;
+use crate::observe::keyspace_events::Classes;
+use crate::observe::log::Level;
 use duramen::{Durability, FlushInstruction, IndexKind, MediumKind, OnCorruption, Residence};
 use duramen_structures::Thresholds;
 use policy::Policy;

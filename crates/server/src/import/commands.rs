@@ -4,13 +4,14 @@
 
 use super::Failure;
 use crate::clients::Origin;
-use crate::command::{self, Args, Dispatcher};
 use crate::config::Config;
-use crate::net::Output;
-use crate::resp::{Limits, Request, Requests};
+use crate::net::{Output, Turn};
+use crate::observe::stats::WorkerStats;
+use crate::redis::command::{self, Args};
+use crate::redis::dispatch::Dispatcher;
+use crate::redis::resp::{Limits, Request, Requests};
+use crate::redis::session::Session;
 use crate::server::{Server, Stop};
-use crate::session::Session;
-use crate::stats::WorkerStats;
 use duramen_structures::Keyspace;
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ const PASSED_OVER: [&[u8]; 4] = [b"ping", b"replconf", b"publish", b"spublish"];
 /// Executes the commands, as if one client had sent them all.
 pub(super) struct Commands {
     dispatcher: Dispatcher,
+    turn: Turn,
     session: Session,
     requests: Requests,
     output: Output,
@@ -56,9 +58,11 @@ impl Commands {
             descriptor: -1,
             trusted: false,
         });
-        let dispatcher = Dispatcher::new(server, worker, Arc::new(WorkerStats::new(commands)), 0);
+        let dispatcher = Dispatcher::new(Arc::clone(&server), Arc::new(WorkerStats::new(commands)), 0);
+        let turn = Turn::new(server, worker);
         Ok(Self {
             dispatcher,
+            turn,
             session: Session::new(client, true),
             requests: Requests::default(),
             output: Output::default(),
@@ -69,14 +73,16 @@ impl Commands {
 
     /// Begins a group that becomes durable together.
     pub(super) fn group(&mut self) {
-        self.dispatcher.group();
+        self.turn.begin();
+        self.dispatcher.begin_turn(&mut self.turn);
     }
 
     /// Makes it durable.
     pub(super) fn flush_group(&mut self) -> Result<(), Failure> {
-        self.dispatcher
-            .finish_turn()
-            .map_err(|error| Failure(String::from_utf8_lossy(error.text()).into_owned()))
+        self.dispatcher.end_turn(&mut self.turn);
+        let flushed = self.turn.flush();
+        self.dispatcher.finish_turn(flushed.as_ref().copied());
+        flushed.map_err(|error| Failure(String::from_utf8_lossy(error.text()).into_owned()))
     }
 
     /// The database that was selected last.
@@ -104,7 +110,7 @@ impl Commands {
             return Ok(Step::Command { bytes, is_executed: false });
         }
         self.output.truncate(0);
-        self.dispatcher.execute(&mut self.session, args, 1, &mut self.output);
+        self.dispatcher.execute(&mut self.turn, &mut self.session, args, 1, &mut self.output);
         if let Some(error) = first_error(&self.output.bytes) {
             let error = String::from_utf8_lossy(error);
             return Err(Failure(format!(

@@ -17,7 +17,7 @@ pub mod replica;
 
 use crate::clients::unix_millis;
 pub use crate::export::Failure;
-use crate::log::counted;
+use crate::observe::log::counted;
 use commands::Commands;
 use duramen::Store;
 use duramen_structures::dump::Restored;

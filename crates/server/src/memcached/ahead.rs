@@ -1,4 +1,4 @@
-//! The keys of requests by text that have arrived but not yet run, as [`crate::resp::ahead`] finds those of Redis's: hints that change
+//! The keys of requests by text that have arrived but not yet run, as [`crate::redis::resp::ahead`] finds those of Redis's: hints that change
 //! no reply.
 
 use duramen_structures::AHEAD_MAX;

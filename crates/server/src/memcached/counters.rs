@@ -1,4 +1,4 @@
-//! The counters of memcached's `stats` and of INFO. As in [`crate::stats`] each worker counts for itself.
+//! The counters of memcached's `stats` and of INFO. As in [`crate::observe::stats`] each worker counts for itself.
 
 use super::last_used::Use;
 use crate::counter::Counter;

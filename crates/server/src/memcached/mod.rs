@@ -2,7 +2,8 @@
 //!
 //! | module | is about |
 //! |---|---|
-//! | `service`, `connection`, `request`, `line` | the state of a worker, a connection and a command |
+//! | `protocol` | memcached on the event loop |
+//! | `service`, `connection_state`, `request`, `line` | the state of a worker, a connection and a command |
 //! | [`text`], [`meta`], [`binary`] | the protocols: bytes to commands, outcomes to bytes |
 //! | `items` | the operations of commands, for all protocols |
 //! | [`numbering`] | CAS numbers |
@@ -28,15 +29,15 @@ pub mod meta;
 pub mod number;
 pub mod numbering;
 mod offline;
+mod protocol;
 mod request;
 mod service;
 mod shared;
 mod stats;
 pub mod text;
 
-pub use connection_state::ConnectionState;
 pub use counters::NAMES as COUNTER_NAMES;
 pub use items::KEY_BYTES_MAX;
 pub use offline::Offline;
-pub use service::Service;
+pub use protocol::{Memcached, open};
 pub use shared::Shared;

@@ -2,8 +2,7 @@
 
 use super::counters::Count;
 use super::items::Items;
-use crate::command::CommandError;
-use crate::command::connection::is_password;
+use crate::command_error::CommandError;
 use crate::config::Config;
 use crate::net::Output;
 use crate::server::Server;
@@ -57,7 +56,7 @@ impl Request<'_> {
 
     /// Whether this is the password of the named user.
     pub fn is_password(&self, user: &[u8], password: &[u8]) -> bool {
-        is_password(self.config, user, password)
+        self.config.is_password(user, password)
     }
 
     /// Records an error of the store.

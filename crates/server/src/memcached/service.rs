@@ -10,10 +10,10 @@ use super::numbering::Numbering;
 use super::request::Request;
 use super::shared::Shared;
 use super::text;
-use crate::command::CommandError;
+use crate::command_error::CommandError;
 use crate::config::Config;
-use crate::log;
 use crate::net::Output;
+use crate::observe::log;
 use crate::server::Server;
 use duramen_structures::Worker;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,6 +41,11 @@ impl Service {
         let counters = shared.counters.of(worker);
         let numbering = Numbering::new(worker);
         Self { server, shared, counters, numbering, now: Now::default(), failure: None, panicked: false }
+    }
+
+    /// Whether new connections may do everything.
+    pub fn needs_no_password(&self) -> bool {
+        self.server.config().requirepass.is_empty()
     }
 
     /// A turn begins at this time.

@@ -6,7 +6,7 @@ use super::line::Words;
 use super::listing;
 use super::request::{Request, VERSION};
 use crate::clients::unix_seconds;
-use crate::process;
+use crate::observe::process;
 use std::fmt::Display;
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -1,8 +1,8 @@
 //! The content of a message.
 
 use crate::clients::Client;
-use crate::command::OwnedArgs;
-use crate::waiting::Waiter;
+use crate::redis::blocking::Waiter;
+use crate::redis::command::OwnedArgs;
 use std::sync::Arc;
 
 /// A message on its way to connections.

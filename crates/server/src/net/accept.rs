@@ -6,7 +6,7 @@ use super::protocol::{Protocol, Refusal};
 use super::stream::Stream;
 use crate::clients::Origin;
 use crate::config::Config;
-use crate::log;
+use crate::observe::log;
 use crate::server::Server;
 use mio::{Events, Poll, Token};
 use socket2::{SockRef, TcpKeepalive};

@@ -22,11 +22,13 @@ use super::buffer_pool::BufferPool;
 use super::output::Output;
 use super::protocol::{Conversation as _, Protocol};
 use super::stream::Stream;
+use super::turn::Turn;
+use crate::command_error::CommandError;
 use crate::config::{Config, OutputLimit};
-use crate::log;
 use crate::messages::Message;
+use crate::observe::log;
+use crate::observe::stats::WorkerStats;
 use crate::server::Buffers;
-use crate::stats::WorkerStats;
 use std::io::{ErrorKind, Read, Write};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -57,7 +59,9 @@ pub enum Step {
 }
 
 /// The state that the turns of all connections of a worker share.
-pub struct Turn<'a, P> {
+pub struct Context<'a, P> {
+    /// The engine's writer.
+    pub turn: &'a mut Turn,
     /// Executes the requests.
     pub protocol: &'a mut P,
     /// For reading.
@@ -147,15 +151,15 @@ impl<P: Protocol> Connection<P> {
     }
 
     /// Reads once and executes the requests that have arrived. Nothing is sent yet.
-    pub fn execute(&mut self, turn: &mut Turn<'_, P>) -> Step {
+    pub fn execute(&mut self, context: &mut Context<'_, P>) -> Step {
         self.output_before_turn = self.output.len();
         if self.lingering_until.is_some() {
-            return self.discard(turn);
+            return self.discard(context);
         }
         if self.gone && self.input_over {
             return Step::Ends;
         }
-        if self.conversation.paused_until().is_some_and(|until| until > turn.now) {
+        if self.conversation.paused_until().is_some_and(|until| until > context.now) {
             // A client that has only ended its sending still wants its replies.
             return if self.gone { Step::Ends } else { Step::Waits };
         }
@@ -165,50 +169,50 @@ impl<P: Protocol> Connection<P> {
             if self.gone || self.read_closed || self.input_over {
                 return Step::Ends;
             }
-            if self.conversation.waits_until().is_none_or(|until| until > turn.now) {
+            if self.conversation.waits_until().is_none_or(|until| until > context.now) {
                 return Step::Waits;
             }
-            self.take_output(turn);
-            turn.protocol.expire(&mut self.conversation, &mut self.output);
+            self.take_output(context);
+            context.protocol.expire(&mut self.conversation, &mut self.output);
             if self.conversation.is_waiting() {
                 return Step::Waits;
             }
         }
         if self.backed_up {
-            return self.read_ahead(turn);
+            return self.read_ahead(context);
         }
         if self.input_ready {
             self.input_ready = false;
-            return self.execute_kept(turn, Step::Goes);
+            return self.execute_kept(context, Step::Goes);
         }
         if !self.readable || self.input_over {
             return Step::Waits;
         }
         if self.input_used > 0 {
-            return match self.read_kept(turn) {
-                Ok(step) => self.execute_kept(turn, step),
+            return match self.read_kept(context) {
+                Ok(step) => self.execute_kept(context, step),
                 Err(step) => step,
             };
         }
-        match self.stream.read(turn.scratch) {
+        match self.stream.read(context.scratch) {
             Ok(0) => self.input_ended(),
             Ok(bytes) => {
-                self.received(bytes, turn);
+                self.received(bytes, context);
                 // A read that did not fill the buffer has emptied the socket.
-                let step = if bytes < turn.scratch.len() { self.drained() } else { Step::Goes };
-                self.take_output(turn);
-                let scratch = std::mem::take(&mut turn.scratch);
-                let done = self.requests(&scratch[..bytes], turn);
+                let step = if bytes < context.scratch.len() { self.drained() } else { Step::Goes };
+                self.take_output(context);
+                let scratch = std::mem::take(&mut context.scratch);
+                let done = self.requests(&scratch[..bytes], context);
                 self.keep(&scratch[done..bytes]);
-                turn.scratch = scratch;
-                self.after_requests(turn, step)
+                context.scratch = scratch;
+                self.after_requests(context, step)
             }
             Err(error) => self.read_failed(&error),
         }
     }
 
     /// Reads after the kept input. `Err` when there was nothing to read.
-    fn read_kept(&mut self, turn: &Turn<'_, P>) -> Result<Step, Step> {
+    fn read_kept(&mut self, context: &Context<'_, P>) -> Result<Step, Step> {
         if self.input_used == self.input.len() {
             if self.input_from > 0 {
                 self.input.copy_within(self.input_from..self.input_used, 0);
@@ -224,7 +228,7 @@ impl<P: Protocol> Connection<P> {
         match self.stream.read(&mut self.input[self.input_used..end]) {
             Ok(0) => Err(self.input_ended()),
             Ok(bytes) => {
-                self.received(bytes, turn);
+                self.received(bytes, context);
                 self.input_used += bytes;
                 Ok(if self.input_used < end { self.drained() } else { Step::Goes })
             }
@@ -234,29 +238,29 @@ impl<P: Protocol> Connection<P> {
 
     /// Reads requests that are not executed until replies have been read, so that a client that sends first can
     /// continue.
-    fn read_ahead(&mut self, turn: &mut Turn<'_, P>) -> Step {
+    fn read_ahead(&mut self, context: &mut Context<'_, P>) -> Step {
         if self.gone {
             return Step::Ends;
         }
-        let most = INPUT_AHEAD_BYTES_MAX.min(turn.config.client_query_buffer_limit as usize);
+        let most = INPUT_AHEAD_BYTES_MAX.min(context.config.client_query_buffer_limit as usize);
         if !self.readable || self.input_over || self.input_kept() >= most {
             return Step::Waits;
         }
         let step = if self.input.is_empty() {
-            match self.stream.read(turn.scratch) {
+            match self.stream.read(context.scratch) {
                 Ok(0) => self.input_ended(),
                 Ok(bytes) => {
-                    self.received(bytes, turn);
-                    self.keep(&turn.scratch[..bytes]);
+                    self.received(bytes, context);
+                    self.keep(&context.scratch[..bytes]);
                     self.input_ready = true;
-                    if bytes < turn.scratch.len() { self.drained() } else { Step::Goes }
+                    if bytes < context.scratch.len() { self.drained() } else { Step::Goes }
                 }
                 Err(error) => self.read_failed(&error),
             }
         } else {
-            self.read_kept(turn).unwrap_or_else(|step| step)
+            self.read_kept(context).unwrap_or_else(|step| step)
         };
-        turn.stats.input_bytes_max.set(turn.stats.input_bytes_max.get().max(self.input_kept() as u64));
+        context.stats.input_bytes_max.set(context.stats.input_bytes_max.get().max(self.input_kept() as u64));
         step
     }
 
@@ -270,11 +274,11 @@ impl<P: Protocol> Connection<P> {
         Step::Waits
     }
 
-    fn execute_kept(&mut self, turn: &mut Turn<'_, P>, step: Step) -> Step {
-        self.take_output(turn);
+    fn execute_kept(&mut self, context: &mut Context<'_, P>, step: Step) -> Step {
+        self.take_output(context);
         let input = std::mem::take(&mut self.input);
         let (from, used) = (self.input_from, self.input_used);
-        let done = from + self.requests(&input[from..used], turn);
+        let done = from + self.requests(&input[from..used], context);
         let left = used - done;
         if left == 0 || (input.len() > INPUT_KEPT_BYTES_MAX && left < input.len() / 4) {
             // Little or nothing is left: a connection that sends no more has a small buffer, or none.
@@ -285,7 +289,7 @@ impl<P: Protocol> Connection<P> {
             self.input_from = done;
             self.input = input;
         }
-        self.after_requests(turn, step)
+        self.after_requests(context, step)
     }
 
     fn keep(&mut self, rest: &[u8]) {
@@ -316,11 +320,11 @@ impl<P: Protocol> Connection<P> {
     }
 
     /// Executes the requests in `input`; gives how many bytes they took.
-    fn requests(&mut self, input: &[u8], turn: &mut Turn<'_, P>) -> usize {
+    fn requests(&mut self, input: &[u8], context: &mut Context<'_, P>) -> usize {
         let mut done = 0;
         // Requests before this were looked ahead at. The first one is not: most reads hold no other.
         let mut looked = 1;
-        let limit = &turn.config.client_output_buffer_limit[self.conversation.output_class()];
+        let limit = &context.config.client_output_buffer_limit[self.conversation.output_class()];
         let output_max = match limit.hard_bytes {
             0 => usize::MAX,
             most => most as usize,
@@ -339,12 +343,17 @@ impl<P: Protocol> Connection<P> {
                 break;
             }
             if done >= looked {
-                looked = done + turn.protocol.look_ahead(&self.conversation, &input[done..]).max(1);
+                looked = done
+                    + context.protocol.look_ahead(context.turn, &self.conversation, &input[done..]).max(1);
             }
             let request = &input[done..];
-            let Some(bytes) =
-                turn.protocol.execute(&mut self.conversation, request, &mut self.output, turn.config)
-            else {
+            let Some(bytes) = context.protocol.execute(
+                context.turn,
+                &mut self.conversation,
+                request,
+                &mut self.output,
+                context.config,
+            ) else {
                 break;
             };
             done += bytes;
@@ -358,23 +367,26 @@ impl<P: Protocol> Connection<P> {
         if self.conversation.is_closing() {
             // Before its last reply is sent: a client that has read it finds the connection gone.
             self.conversation.client().leave();
-            turn.protocol.leave(&mut self.conversation);
+            context.protocol.leave(&mut self.conversation);
             return input.len();
         }
         done
     }
 
-    fn after_requests(&mut self, turn: &Turn<'_, P>, step: Step) -> Step {
+    fn after_requests(&mut self, context: &Context<'_, P>, step: Step) -> Step {
         if self.conversation.client().is_killed() {
             return Step::Ends;
         }
         let kept = self.input_kept() + self.conversation.request_bytes();
-        turn.stats.input_bytes_max.set(turn.stats.input_bytes_max.get().max(kept as u64));
-        turn.stats.output_bytes_max.set(turn.stats.output_bytes_max.get().max(self.output.len() as u64));
+        context.stats.input_bytes_max.set(context.stats.input_bytes_max.get().max(kept as u64));
+        context
+            .stats
+            .output_bytes_max
+            .set(context.stats.output_bytes_max.get().max(self.output.len() as u64));
         // Queued commands are input that is not executed yet. Input that was read ahead is not a single request.
         let request = if self.input_ready { 0 } else { kept };
-        if (request + self.conversation.queued_bytes()) as u64 > turn.config.client_query_buffer_limit {
-            turn.stats.query_limit_disconnections.add(1);
+        if (request + self.conversation.queued_bytes()) as u64 > context.config.client_query_buffer_limit {
+            context.stats.query_limit_disconnections.add(1);
             self.log_limit("client-query-buffer-limit", request + self.conversation.queued_bytes());
             return Step::Ends;
         }
@@ -388,11 +400,11 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    fn received(&mut self, bytes: usize, turn: &Turn<'_, P>) {
-        turn.stats.reads.add(1);
-        turn.stats.input_bytes.add(bytes as u64);
-        turn.stats.input_bytes_max.set(turn.stats.input_bytes_max.get().max(bytes as u64));
-        self.active = turn.now;
+    fn received(&mut self, bytes: usize, context: &Context<'_, P>) {
+        context.stats.reads.add(1);
+        context.stats.input_bytes.add(bytes as u64);
+        context.stats.input_bytes_max.set(context.stats.input_bytes_max.get().max(bytes as u64));
+        self.active = context.now;
     }
 
     const fn drained(&mut self) -> Step {
@@ -411,11 +423,11 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    fn discard(&mut self, turn: &mut Turn<'_, P>) -> Step {
+    fn discard(&mut self, context: &mut Context<'_, P>) -> Step {
         if !self.readable {
             return Step::Waits;
         }
-        match self.stream.read(turn.scratch) {
+        match self.stream.read(context.scratch) {
             Ok(0) => Step::Ends,
             Ok(_) => Step::Goes,
             Err(error) => self.read_failed(&error),
@@ -423,8 +435,8 @@ impl<P: Protocol> Connection<P> {
     }
 
     /// Appends a message to the output. False if the client is gone or more than the limit is unsent.
-    pub fn receive(&mut self, message: &Message, turn: &mut Turn<'_, P>) -> bool {
-        let hard = turn.config.client_output_buffer_limit[self.conversation.output_class()].hard_bytes;
+    pub fn receive(&mut self, message: &Message, context: &mut Context<'_, P>) -> bool {
+        let hard = context.config.client_output_buffer_limit[self.conversation.output_class()].hard_bytes;
         let is_waiting = self.conversation.is_waiting();
         let has_gone =
             self.gone || is_waiting && (self.read_closed || self.conversation.client().is_killed());
@@ -435,7 +447,7 @@ impl<P: Protocol> Connection<P> {
             self.flooded = true;
             return false;
         }
-        self.take_output(turn);
+        self.take_output(context);
         // A message is never cut: exceeding the limit ends the connection.
         self.output.limit(usize::MAX);
         let is_taken = self.conversation.receive(message, &mut self.output);
@@ -445,7 +457,7 @@ impl<P: Protocol> Connection<P> {
     }
 
     /// This turn could not be made durable: the failure replaces its replies, and the connection ends.
-    pub fn refuse_turn(&mut self, failure: &P::Failure) {
+    pub fn refuse_turn(&mut self, failure: &CommandError) {
         if self.output.len() > self.output_before_turn {
             self.output.truncate(self.output_before_turn);
             P::refuse(&mut self.conversation, failure, &mut self.output);
@@ -453,9 +465,9 @@ impl<P: Protocol> Connection<P> {
     }
 
     /// Sends the output, as far as the socket accepts it.
-    pub fn flush(&mut self, turn: &mut Turn<'_, P>) -> Step {
+    pub fn flush(&mut self, context: &mut Context<'_, P>) -> Step {
         if self.output.is_cut() {
-            turn.stats.output_limit_disconnections.add(1);
+            context.stats.output_limit_disconnections.add(1);
             self.log_limit("client-output-buffer-limit", self.unread());
             return Step::Ends;
         }
@@ -466,10 +478,10 @@ impl<P: Protocol> Connection<P> {
             match self.stream.write(&self.output.bytes[self.output_sent..]) {
                 Ok(0) => return Step::Ends,
                 Ok(bytes) => {
-                    turn.stats.writes.add(1);
-                    turn.stats.output_bytes.add(bytes as u64);
+                    context.stats.writes.add(1);
+                    context.stats.output_bytes.add(bytes as u64);
                     self.output_sent += bytes;
-                    self.active = turn.now;
+                    self.active = context.now;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.blocked = true,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -478,7 +490,8 @@ impl<P: Protocol> Connection<P> {
         }
         if self.backed_up
             && self.unread()
-                <= unread_max(&turn.config.client_output_buffer_limit[self.conversation.output_class()]) / 2
+                <= unread_max(&context.config.client_output_buffer_limit[self.conversation.output_class()])
+                    / 2
         {
             self.backed_up = false;
         }
@@ -487,22 +500,22 @@ impl<P: Protocol> Connection<P> {
         let goes = (self.input_ready || self.readable && !self.input_over) && !self.backed_up && !is_waiting;
         let step = if goes { Step::Goes } else { Step::Waits };
         if self.output_sent == self.output.len() {
-            self.give_output(turn);
+            self.give_output(context);
             self.over_soft_limit_since = None;
             if self.input_over && !goes {
                 return Step::Ends;
             }
             if self.conversation.is_closing() && self.lingering_until.is_none() {
                 self.stream.shutdown_write();
-                self.lingering_until = Some(turn.now + LINGER);
+                self.lingering_until = Some(context.now + LINGER);
                 self.readable = true;
-                return self.discard(turn);
+                return self.discard(context);
             }
             return step;
         }
         self.drop_sent();
-        if self.over_limit(turn) {
-            turn.stats.output_limit_disconnections.add(1);
+        if self.over_limit(context) {
+            context.stats.output_limit_disconnections.add(1);
             self.log_limit("client-output-buffer-limit", self.unread());
             return Step::Ends;
         }
@@ -520,8 +533,8 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    fn over_limit(&mut self, turn: &Turn<'_, P>) -> bool {
-        let limit = &turn.config.client_output_buffer_limit[self.conversation.output_class()];
+    fn over_limit(&mut self, context: &Context<'_, P>) -> bool {
+        let limit = &context.config.client_output_buffer_limit[self.conversation.output_class()];
         let waiting = (self.output.len() - self.output_sent) as u64;
         if self.flooded || limit.hard_bytes > 0 && waiting > limit.hard_bytes {
             return true;
@@ -530,25 +543,25 @@ impl<P: Protocol> Connection<P> {
             self.over_soft_limit_since = None;
             return false;
         }
-        let since = *self.over_soft_limit_since.get_or_insert(turn.now);
-        turn.now.duration_since(since) > Duration::from_secs(u64::from(limit.soft_seconds))
+        let since = *self.over_soft_limit_since.get_or_insert(context.now);
+        context.now.duration_since(since) > Duration::from_secs(u64::from(limit.soft_seconds))
     }
 
     /// Whether a client that sends nothing and reads nothing has done so for too long.
-    pub fn overdue(&mut self, turn: &Turn<'_, P>) -> bool {
-        if self.lingering_until.is_some_and(|until| until <= turn.now) {
+    pub fn overdue(&mut self, context: &Context<'_, P>) -> bool {
+        if self.lingering_until.is_some_and(|until| until <= context.now) {
             return true;
         }
-        if self.output_sent < self.output.len() && self.over_limit(turn) {
-            turn.stats.output_limit_disconnections.add(1);
+        if self.output_sent < self.output.len() && self.over_limit(context) {
+            context.stats.output_limit_disconnections.add(1);
             self.log_limit("client-output-buffer-limit", self.unread());
             return true;
         }
-        let timeout = turn.config.timeout;
+        let timeout = context.config.timeout;
         timeout > 0
             && self.conversation.paused_until().is_none()
             && !self.conversation.may_be_idle()
-            && turn.now.duration_since(self.active) > Duration::from_secs(u64::from(timeout))
+            && context.now.duration_since(self.active) > Duration::from_secs(u64::from(timeout))
     }
 
     /// Reports the bytes of its buffers, if they are or were large. True when they have grown.
@@ -581,19 +594,19 @@ impl<P: Protocol> Connection<P> {
         client.output_buffer_bytes.store(self.output.bytes.capacity() as u64, relaxed);
     }
 
-    fn take_output(&mut self, turn: &mut Turn<'_, P>) {
+    fn take_output(&mut self, context: &mut Context<'_, P>) {
         if self.output.bytes.capacity() == 0
-            && let Some(buffer_pool) = turn.buffer_pool.take()
+            && let Some(buffer_pool) = context.buffer_pool.take()
         {
             self.output.bytes = buffer_pool;
         }
     }
 
-    fn give_output(&mut self, turn: &mut Turn<'_, P>) {
+    fn give_output(&mut self, context: &mut Context<'_, P>) {
         self.output.bytes.clear();
         self.output_sent = 0;
         self.output_before_turn = 0;
-        turn.buffer_pool.give(std::mem::take(&mut self.output.bytes));
+        context.buffer_pool.give(std::mem::take(&mut self.output.bytes));
     }
 }
 

@@ -11,14 +11,15 @@
 //! **Invariant (P7)**: no byte of a reply is sent between 2 and 3.
 
 use super::buffer_pool::BufferPool;
-use super::connection::{Connection, Step, Turn};
+use super::connection::{Connection, Context, Step};
 use super::inbox::{self, Inbox};
-use super::protocol::{Conversation as _, Protocol};
+use super::protocol::{Conversation as _, Protocol, begin, finish, run_alone};
+use super::turn::Turn;
 use crate::clients::unix_seconds;
 use crate::config::Config;
 use crate::messages::Message;
+use crate::observe::stats::WorkerStats;
 use crate::server::Server;
-use crate::stats::WorkerStats;
 use mio::{Events, Interest, Poll, Token};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -39,6 +40,7 @@ pub struct Worker<P: Protocol> {
     server: Arc<Server>,
     inbox: Arc<Inbox>,
     poll: Poll,
+    turn: Turn,
     protocol: P,
     stats: Arc<WorkerStats>,
     config: Arc<Config>,
@@ -62,6 +64,7 @@ impl<P: Protocol> Worker<P> {
         server: Arc<Server>,
         inbox: Arc<Inbox>,
         poll: Poll,
+        turn: Turn,
         protocol: P,
         stats: Arc<WorkerStats>,
     ) -> Self {
@@ -71,6 +74,7 @@ impl<P: Protocol> Worker<P> {
             server,
             inbox,
             poll,
+            turn,
             protocol,
             stats,
             config,
@@ -124,9 +128,8 @@ impl<P: Protocol> Worker<P> {
         }
         self.close_all();
         if self.protocol.has_work() {
-            self.protocol.begin_turn();
             // A failure is logged; no client waits for it.
-            let _ = self.protocol.finish_turn();
+            let _ = run_alone(&mut self.turn, &mut self.protocol);
         }
         Ok(())
     }
@@ -151,8 +154,8 @@ impl<P: Protocol> Worker<P> {
                         self.connections.push(None);
                         self.connections.len() - 1
                     });
-                    let id = client.id;
-                    let conversation = self.protocol.conversation(client);
+                    let (id, mark) = (client.id, client.mark);
+                    let conversation = self.protocol.conversation(client, mark);
                     let mut connection = Box::new(Connection::new(stream, conversation, Instant::now()));
                     // Both at once and edge-triggered: the kernel reports each change once, and nothing has to be
                     // registered again.
@@ -181,21 +184,21 @@ impl<P: Protocol> Worker<P> {
         mail: &[Arc<Message>],
         connections: &mut [Option<Box<Connection<P>>>],
         by_id: &HashMap<u64, usize>,
-        turn: &mut Turn<'_, P>,
+        context: &mut Context<'_, P>,
         working: &mut Vec<usize>,
     ) {
         let mut clients = Vec::new();
         for message in mail {
             clients.clear();
-            turn.protocol.receivers(message, &mut clients);
+            context.protocol.receivers(message, &mut clients);
             for client in &clients {
                 let connection = by_id.get(client).and_then(|&index| connections.get_mut(index)?.as_mut());
                 let Some(connection) = connection else {
-                    turn.protocol.undeliverable(message);
+                    context.protocol.undeliverable(message);
                     continue;
                 };
-                if !connection.receive(message, turn) {
-                    turn.protocol.undeliverable(message);
+                if !connection.receive(message, context) {
+                    context.protocol.undeliverable(message);
                 }
                 if !connection.listed {
                     connection.listed = true;
@@ -235,7 +238,8 @@ impl<P: Protocol> Worker<P> {
         if !working.is_empty() || !mail.is_empty() || self.protocol.has_work() {
             self.stats.turns.add(1);
             let mut ended = Vec::new();
-            let mut turn = Turn {
+            let mut context = Context {
+                turn: &mut self.turn,
                 protocol: &mut self.protocol,
                 scratch: &mut self.scratch,
                 buffer_pool: &mut self.buffer_pool,
@@ -243,19 +247,19 @@ impl<P: Protocol> Worker<P> {
                 config: &self.config,
                 now,
             };
-            Self::deliver(&mail, &mut self.connections, &self.by_id, &mut turn, &mut working);
-            turn.protocol.begin_turn();
+            Self::deliver(&mail, &mut self.connections, &self.by_id, &mut context, &mut working);
+            begin(context.turn, context.protocol);
             let mut goes = Vec::new();
             for &index in &working {
                 let Some(Some(connection)) = self.connections.get_mut(index) else { continue };
                 connection.listed = false;
-                match connection.execute(&mut turn) {
+                match connection.execute(&mut context) {
                     Step::Waits => {}
                     Step::Goes => goes.push(index),
                     Step::Ends => ended.push(index),
                 }
             }
-            if let Err(failure) = turn.protocol.finish_turn() {
+            if let Err(failure) = finish(context.turn, context.protocol) {
                 for &index in &working {
                     if let Some(Some(connection)) = self.connections.get_mut(index) {
                         connection.refuse_turn(&failure);
@@ -265,7 +269,7 @@ impl<P: Protocol> Worker<P> {
             // The turn's own messages leave with its replies.
             let mail = self.inbox.take_mail();
             let executed = working.len();
-            Self::deliver(&mail, &mut self.connections, &self.by_id, &mut turn, &mut working);
+            Self::deliver(&mail, &mut self.connections, &self.by_id, &mut context, &mut working);
             for &index in &working[executed..] {
                 if let Some(Some(connection)) = self.connections.get_mut(index) {
                     connection.listed = false;
@@ -277,7 +281,7 @@ impl<P: Protocol> Worker<P> {
                 // Before its replies can be read: CLIENT LIST then includes the answered requests.
                 connection.conversation.publish();
                 // A connection that has ended may still get the replies to its earlier requests.
-                match connection.flush(&mut turn) {
+                match connection.flush(&mut context) {
                     Step::Waits => {}
                     Step::Goes => goes.push(index),
                     Step::Ends => ended.push(index),
@@ -325,7 +329,8 @@ impl<P: Protocol> Worker<P> {
     fn tick(&mut self, now: Instant) {
         self.buffer_pool.tick();
         let mut ended = Vec::new();
-        let turn = Turn {
+        let context = Context {
+            turn: &mut self.turn,
             protocol: &mut self.protocol,
             scratch: &mut self.scratch,
             buffer_pool: &mut self.buffer_pool,
@@ -335,7 +340,7 @@ impl<P: Protocol> Worker<P> {
         };
         for (index, connection) in self.connections.iter_mut().enumerate() {
             let Some(connection) = connection else { continue };
-            if connection.overdue(&turn) {
+            if connection.overdue(&context) {
                 ended.push(index);
             } else if connection.conversation.paused_until().is_some_and(|until| until <= now)
                 && !connection.listed
