@@ -9,10 +9,10 @@
 //! |---|---|---|---|
 //! | hash | map | field | 0 and the field's value; or 8, the field's place (8 bytes, big-endian), and the value |
 //! | set | map | member | nothing |
-//! | sorted set | map and tree by value | member | the score's [image](scored::image); after it a byte 1 if it is -0 |
-//! | list | tree by key | see [`list`] | |
-//! | stream | tree by key | see [`stream`] | |
-//! | string that was written in part | tree by key | see [`string`] | |
+//! | sorted set | map and tree by value | member | the score's image; after it a byte 1 if it is -0 |
+//! | list | tree by key | see `list::large` | |
+//! | stream | tree by key | see `stream::large` | |
+//! | string that was written in part | tree by key | see `string::large` | |
 //!
 //! 1. Consistency between several commands is their own matter: every reader or writer of a large value holds the lock
 //!    of its key, or is alone.
@@ -20,21 +20,11 @@
 //! 3. The flags mean the same as in the packed form: a collection that Redis would call small is small here too, though
 //!    it is kept large.
 
-mod list;
-mod map;
-mod scored;
-mod stream;
-mod string;
-
 use std::ops::Range;
 
 use duramen::{Collection, ElementOrder, Reads as ElementReads, Value};
 
 use crate::packed::Malformed;
-pub(crate) use list::LargeList;
-pub(crate) use map::LargeMap;
-pub(crate) use stream::{AT_ONCE, LargeStream, STREAM_FLAGS};
-pub(crate) use string::{LargeString, PIECE};
 
 const FORM: u8 = 2;
 const FORM_BITS: u8 = 0x0f;

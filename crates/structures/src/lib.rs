@@ -24,10 +24,11 @@
 //! |---|---|
 //! | `keyspace`, `worker`, `locks`, `txn` | databases, the state of one thread, transactions and the keys that they name |
 //! | `turns`, `watch`, `flush` | undurable writes of others, keys under WATCH, operations on all keys of a database |
-//! | `packed`, `packed_map`, `packed_list` | small collections in one value; hashes, sets and sorted sets, and lists in that form |
-//! | [`stream`], `listpack` | streams in one value |
-//! | `large` | the same with a record for each entry, or for each node of a stream |
-//! | [`strings`] | integers, doubles and long doubles, ranges, longest common subsequence |
+//! | [`string`] | integers, doubles and long doubles, ranges, longest common subsequence; `large`: written in part |
+//! | `map` | hashes, sets and sorted sets: `packed` in one value, `large` with an element for each entry |
+//! | `list` | lists: `packed` in one value, `large` with an element for each node |
+//! | [`stream`] | streams in one value; `large`: with an element for each node, group and pending entry |
+//! | `packed`, `listpack`, `large` | bytes of small collections, roots and elements of large ones, for all types |
 //! | [`bits`] | bitmaps: counting, searching, combining, bit fields |
 //! | [`geo`] | places on the earth as scores |
 //! | [`hyperloglog`] | how many different elements there were, about |
@@ -48,14 +49,14 @@ pub mod glob;
 pub mod hyperloglog;
 mod keyspace;
 mod large;
+mod list;
 mod listpack;
 mod locks;
+mod map;
 mod packed;
-mod packed_list;
-mod packed_map;
 mod random;
 pub mod stream;
-pub mod strings;
+pub mod string;
 mod thresholds;
 mod turns;
 mod txn;
@@ -69,10 +70,10 @@ pub use keyspace::{
     DATABASES_DEFAULT, DATABASES_MAX, KEY_BYTES_MAX, KeyCount, Keyspace, SMALL_COLLECTION_BYTES_MAX_DEFAULT,
     table_name,
 };
+pub use list::End;
 pub use locks::{Keys, Locks};
+pub use map::{Encoding, Scored, order, rank, score_of};
 pub use packed::Malformed;
-pub use packed_list::End;
-pub use packed_map::{Encoding, Scored, order, rank, score_of};
 pub use thresholds::{Compact, Thresholds};
 pub use txn::{
     AllNames, CAS_RUN, CAS_STEP, Collection, CountedItem, Detached, Edit, EditList, EditStream, Found, Item,

@@ -16,7 +16,7 @@
 use std::ops::Deref;
 
 use crate::packed::Malformed;
-use crate::strings::integer::{self, Text};
+use crate::string::integer::{self, Text};
 
 /// Bytes before the first entry: 4 of the length of the whole, 2 of the number of entries.
 pub const HEAD_BYTES: usize = 6;

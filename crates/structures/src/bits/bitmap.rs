@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Operation;
 
 /// Bytes that are kept or left out together: a piece of a string that was written in part.
-const PART: usize = crate::large::PIECE;
+const PART: usize = crate::string::large::PIECE;
 
 /// A string of bits. Bits outside all parts are zeros.
 #[derive(Debug, Default)]

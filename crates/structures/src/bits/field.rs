@@ -36,7 +36,7 @@ impl Width {
             [b'u', bits @ ..] => (false, bits),
             _ => return None,
         };
-        let bits = crate::strings::integer::parse(bits)?;
+        let bits = crate::string::integer::parse(bits)?;
         // u64 does not exist: replies are signed 64-bit integers.
         let bits_max = if signed { 64 } else { 63 };
         (1..=bits_max).contains(&bits).then_some(Self { signed, bits: bits as u8 })

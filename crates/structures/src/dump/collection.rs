@@ -19,9 +19,9 @@ use std::collections::HashSet;
 use super::input::Input;
 use super::{Restored, decode, decode_len, encode, encode_len, ziplist, zipmap};
 use crate::listpack;
-use crate::packed_map::Scored;
-use crate::strings::double;
-use crate::strings::integer::{self, Text};
+use crate::map::Scored;
+use crate::string::double;
+use crate::string::integer::{self, Text};
 
 const TYPE_SET: u8 = 2;
 const TYPE_SORTED_SET_TEXT: u8 = 3;

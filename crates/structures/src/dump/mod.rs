@@ -26,7 +26,7 @@ mod ziplist;
 mod zipmap;
 
 use crate::error::{Error, Result};
-use crate::strings::integer;
+use crate::string::integer;
 pub use collection::{hash, set, sorted_set};
 use input::Input;
 pub use list::list;

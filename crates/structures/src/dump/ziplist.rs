@@ -12,7 +12,7 @@
 //! encoding: a string and its length, or an integer of up to 64 bits.
 
 use super::input::Input;
-use crate::strings::integer::Text;
+use crate::string::integer::Text;
 
 const END: u8 = 0xff;
 const COUNT_NOT_TOLD: usize = 0xffff;

@@ -24,9 +24,9 @@ use std::ops::{ControlFlow, Range};
 
 use duramen::{Collection, ElementOrder, Reads as ElementReads, Value};
 
-use super::{Bytes, ElementWriter, Result};
+use super::packed::{End, PackedList};
+use crate::large::{Bytes, ElementWriter, Result};
 use crate::packed::Malformed;
-use crate::packed_list::{End, PackedList};
 
 /// Bytes of a run to which elements are appended. Enough that the engine's overhead for a record is small even for
 /// short elements; few enough to write all of them again at each push.

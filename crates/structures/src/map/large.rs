@@ -12,12 +12,12 @@ use std::time::SystemTime;
 
 use duramen::{Collection, ElementOrder, Reads as ElementReads, Value};
 
-use super::scored::{image, score_in, value_of};
-use super::{Bytes, ElementWriter, Result};
+use super::packed::{CONVERTED, CURSOR_PACKED, Encoding, Kind, PackedMap, Shape, score_of};
+use super::score::{image, score_in, value_of};
+use crate::large::{Bytes, ElementWriter, Result};
 use crate::packed::Malformed;
-use crate::packed_map::{CONVERTED, CURSOR_PACKED, Encoding, Kind, PackedMap, Shape, score_of};
 use crate::random::Random;
-use crate::strings::integer;
+use crate::string::integer;
 
 const NO_PLACE: u8 = 0;
 const PLACE: u8 = 8;

@@ -18,7 +18,7 @@
 //! | 4 | how many entries are pending |
 //! | … | of each its id (16), which of the consumers has it (4), when it was delivered last (8) and how often (8) |
 //!
-//! A large stream has separate elements for each group, each consumer and each pending entry (see `large::stream`), so
+//! A large stream has separate elements for each group, each consumer and each pending entry (see `large`), so
 //! that a client that works with one neither reads nor writes the others. Their values are
 //!
 //! | of | bytes |

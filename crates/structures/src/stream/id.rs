@@ -80,7 +80,7 @@ const TEXT_BYTES_MAX: usize = 127;
 /// Parses as the C library's `strtoull` does, except that a number with a minus is accepted only with a zero after it,
 /// which Redis does not find to be negative.
 fn unsigned(text: &[u8]) -> Option<u64> {
-    if crate::strings::integer::parse(text).is_some_and(|value| value < 0) {
+    if crate::string::integer::parse(text).is_some_and(|value| value < 0) {
         return None;
     }
     // The blanks of the C library.

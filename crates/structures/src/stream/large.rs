@@ -32,9 +32,9 @@
 
 use duramen::{Collection, ElementOrder, Reads as ElementReads, Value};
 
-use super::{ElementWriter, Fault, Result};
+use super::{Consumer, Group, Groups, NewEntry, NodeLimits, Pending, Stream, StreamId, Trim};
+use crate::large::{self, ElementWriter, Fault, Result};
 use crate::packed::Malformed;
-use crate::stream::{Consumer, Group, Groups, NewEntry, NodeLimits, Pending, Stream, StreamId, Trim};
 use std::collections::BTreeMap;
 
 const HEAD_KEY: [u8; 8] = [0; 8];
@@ -91,7 +91,7 @@ pub(crate) struct LargeStream {
 impl LargeStream {
     /// The stream in these elements; `root` is the value of its root.
     pub(crate) fn open(root: &[u8], elements: Collection, reads: ElementReads<'_>) -> Result<Self> {
-        if super::flags(root, STREAM_FLAGS)? != STREAM_FLAGS {
+        if large::flags(root, STREAM_FLAGS)? != STREAM_FLAGS {
             return Err(OLD_FORM.into());
         }
         let last = reads.nth(elements.len().saturating_sub(1))?.filter(is_node);

@@ -26,6 +26,7 @@ mod bytes;
 mod change;
 mod groups;
 mod id;
+pub(crate) mod large;
 mod node;
 mod radix;
 mod read_count;

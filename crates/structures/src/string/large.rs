@@ -12,7 +12,7 @@ use std::ops::{ControlFlow, Range};
 
 use duramen::{Collection, ElementOrder, Reads as ElementReads, Value};
 
-use super::{ElementWriter, Result};
+use crate::large::{ElementWriter, Result};
 use crate::packed::Malformed;
 
 /// Bytes of a piece.

@@ -6,6 +6,7 @@
 
 pub mod double;
 pub mod integer;
+pub(crate) mod large;
 pub mod lcs;
 pub mod long_double;
 

@@ -19,8 +19,8 @@ use crate::Type;
 use crate::ahead::Ahead;
 use crate::error::{Error, Result};
 use crate::keyspace;
-use crate::large::{self, Bytes, Fault, LargeMap};
-use crate::packed_map::{CONVERTED, Encoding, Kind, Names, PackedMap, Scored, Shape, score_of};
+use crate::large::{self, Bytes, Fault};
+use crate::map::{CONVERTED, Encoding, Kind, LargeMap, Names, PackedMap, Scored, Shape, score_of};
 use crate::random::Random;
 use crate::thresholds::Thresholds;
 

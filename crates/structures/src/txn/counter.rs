@@ -14,7 +14,7 @@
 //! record is rewritten.
 
 use super::head::ItemHead;
-use crate::strings::integer::{TEXT_BYTES_MAX, Text, digits};
+use crate::string::integer::{TEXT_BYTES_MAX, Text, digits};
 
 /// Tag of a counter: [`Type::String`](crate::Type::String), kept in another form.
 pub(crate) const TAG: u8 = 0x83;

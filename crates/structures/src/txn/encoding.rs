@@ -6,7 +6,7 @@ use super::list::StoredList;
 use super::stream::StoredStream;
 use crate::Type;
 use crate::error::Result;
-use crate::packed_map::Encoding;
+use crate::map::Encoding;
 
 impl Txn<'_> {
     /// How Redis would keep the hash, list, set, sorted set or stream at `key`; `None` without one.

@@ -8,7 +8,7 @@ use super::counter::Counter;
 use super::head;
 use super::number;
 use crate::Type;
-use crate::strings::integer::Text;
+use crate::string::integer::Text;
 
 // So that most commands can append without a further allocation.
 const EDIT_ROOM_BYTES: usize = 128;

@@ -12,8 +12,8 @@ use super::source::{Detached, Reads, Source, error};
 use super::{Found, Txn};
 use crate::Type;
 use crate::error::Result;
-use crate::large::{self, Bytes, Fault, LargeList};
-use crate::packed_list::{self, End, PackedList};
+use crate::large::{self, Bytes, Fault};
+use crate::list::{self, End, LargeList, PackedList};
 
 /// A list: see [`Collection`](super::Collection) for its parameters.
 pub struct List<'k, B, S = Detached> {
@@ -124,12 +124,12 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> List<'k, B, S> {
 
     /// The position that an index of Redis's means; a negative one counts from the right end.
     pub fn position(&self, index: i64) -> Option<usize> {
-        packed_list::position(self.len(), index)
+        list::position(self.len(), index)
     }
 
     /// The positions that Redis's inclusive `start` and `end` mean.
     pub fn part(&self, start: i64, end: i64) -> Range<usize> {
-        packed_list::part(self.len(), start, end)
+        list::part(self.len(), start, end)
     }
 
     /// The element at this position.

@@ -70,7 +70,7 @@ use duramen::{ErrorKind, IndexKind, Meta, Modified, Swap, Update, Value};
 use crate::error::{Error, Result};
 use crate::keyspace::{KEY_BYTES_MAX, KeyCount, random};
 use crate::locks::{Keys, Locks};
-use crate::strings::integer::{self, Text};
+use crate::string::integer::{self, Text};
 use crate::thresholds::Thresholds;
 use crate::watch::{Then, Watched};
 use crate::worker::Worker;

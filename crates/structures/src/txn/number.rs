@@ -17,7 +17,7 @@
 //! cases, a key that was deleted and counted up to the same integer again.
 
 use super::counter::Counter;
-use crate::strings::integer::Text;
+use crate::string::integer::Text;
 use duramen::Meta;
 
 /// The text of a value under an engine key with this tag, if it is a number or a counter of memcached: for tools that

@@ -10,7 +10,7 @@ use super::Txn;
 use crate::Type;
 use crate::error::{Error, Result};
 use crate::large::{self, ElementWriter, Fault};
-use crate::packed_map::CONVERTED;
+use crate::map::CONVERTED;
 use crate::worker::Worker;
 
 /// From where the entries of a large value are read.

@@ -8,7 +8,8 @@ use super::collection::meta;
 use super::source::{Copied, Detached, Reads, Source, error};
 use super::{Found, Txn};
 use crate::error::{Error, Result};
-use crate::large::{AT_ONCE, Fault, LargeStream, STREAM_FLAGS};
+use crate::large::Fault;
+use crate::stream::large::{AT_ONCE, LargeStream, STREAM_FLAGS};
 use crate::stream::{
     Consumer, Entry, Group, Groups, NewEntry, NodeLimits, Pending, Stream, StreamId, Trim, tree_nodes,
 };

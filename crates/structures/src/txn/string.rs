@@ -15,7 +15,8 @@ use super::{Found, Txn};
 use crate::Type;
 use crate::bits::Bitmap;
 use crate::error::{Error, Result};
-use crate::large::{self, ElementWriter, LargeString};
+use crate::large::{self, ElementWriter};
+use crate::string::large::{LargeString, PIECE};
 use crate::string_until;
 
 /// See the module. With fewer bytes it takes no longer to write them all.
@@ -166,7 +167,7 @@ impl Txn<'_> {
 
     /// Whether a string of this length is to lie in pieces once it is written in part.
     fn lies_in_pieces(&self, len: usize) -> bool {
-        len > large::PIECE && self.is_large(len / PACKED_MAXES)
+        len > PIECE && self.is_large(len / PACKED_MAXES)
     }
 
     /// Reads single bytes of the string at `key`, at the positions of their keys; after its end they are zeros. Returns
@@ -231,7 +232,7 @@ impl Txn<'_> {
             }
             if let Some(large_string) = pieces(key, &found, reads)? {
                 drop(found);
-                if !part.is_empty() && part.start / large::PIECE == (part.end - 1) / large::PIECE {
+                if !part.is_empty() && part.start / PIECE == (part.end - 1) / PIECE {
                     ElementWriter::ends_with_next(self);
                 }
                 write_pieces(&large_string, self).map_err(|fault| error(key, fault))?;

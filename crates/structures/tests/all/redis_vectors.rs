@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use duramen_structures::dump;
-use duramen_structures::strings::long_double;
+use duramen_structures::string::long_double;
 
 fn lines(name: &str) -> Vec<Vec<String>> {
     let dir = std::env::var_os("DURAMEN_VECTORS")

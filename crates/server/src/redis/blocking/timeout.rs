@@ -1,7 +1,7 @@
 //! The timeout argument of a command: seconds, with decimals; 0 is forever.
 
 use crate::command_error::CommandError;
-use duramen_structures::strings::long_double;
+use duramen_structures::string::long_double;
 use std::time::{Duration, Instant};
 
 const NOT_A_FLOAT: CommandError = CommandError::new("ERR timeout is not a float or out of range");

@@ -4,7 +4,7 @@
 use super::{Args, Call, Command, CommandError, errors};
 use crate::observe::keyspace_events::LIST;
 use duramen_structures::Type;
-use duramen_structures::strings::double;
+use duramen_structures::string::double;
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::ops::Range;

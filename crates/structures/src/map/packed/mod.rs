@@ -32,7 +32,7 @@ use std::ops::{ControlFlow, Deref};
 
 use crate::packed::{self, Element, Elements, Malformed, Packed};
 use crate::random::Random;
-use crate::strings::integer;
+use crate::string::integer;
 use crate::thresholds::{Compact, Thresholds};
 pub(crate) use scan::CURSOR_PACKED;
 pub use scored::{Scored, rank, score_of};

@@ -3,7 +3,7 @@
 use crate::redis::command::{Call, CommandError};
 use duramen_structures::Type;
 use duramen_structures::stream::StreamId;
-use duramen_structures::strings::double;
+use duramen_structures::string::double;
 use sha1_smol::{DIGEST_LENGTH, Sha1};
 
 /// The bytes that redis-server mixes in for a key that expires.

@@ -2,8 +2,8 @@
 
 use crate::observe::keyspace_events::HASH;
 use crate::redis::command::{Call, CommandError, integer};
-use duramen_structures::strings::integer::{Text, add};
-use duramen_structures::strings::long_double::{self, LongDouble};
+use duramen_structures::string::integer::{Text, add};
+use duramen_structures::string::long_double::{self, LongDouble};
 
 const NOT_INTEGER: CommandError = CommandError::new("ERR hash value is not an integer");
 const NOT_FLOAT: CommandError = CommandError::new("ERR hash value is not a float");

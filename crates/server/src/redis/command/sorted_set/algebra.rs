@@ -7,7 +7,7 @@ use super::reply_members;
 use crate::observe::keyspace_events::SORTED_SET;
 use crate::redis::command::set::count_common;
 use crate::redis::command::{Args, Call, CommandError, errors, integer};
-use duramen_structures::strings::double;
+use duramen_structures::string::double;
 use duramen_structures::{Collection, Scored, rank, score_of};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -4,7 +4,7 @@ use super::reply_score;
 use crate::observe::keyspace_events::SORTED_SET;
 use crate::redis::command::{Args, Call, CommandError, Done, errors};
 use crate::redis::resp::Reply;
-use duramen_structures::strings::double;
+use duramen_structures::string::double;
 use duramen_structures::{Compact, Edit, Encoding, Scored, score_of};
 use std::collections::HashMap;
 

@@ -5,7 +5,7 @@ use super::reply_score;
 use crate::redis::command::scan::{self, Gathered, Options};
 use crate::redis::command::{Args, Call, CommandError, Done, errors};
 use crate::redis::resp::Reply;
-use duramen_structures::strings::double;
+use duramen_structures::string::double;
 use duramen_structures::{Edit, Encoding, score_of};
 
 /// ZSCORE key member: the score of a member.

@@ -15,7 +15,7 @@ mod remove;
 use super::{Command, CommandError, Step, step};
 use crate::redis::resp::{Protocol, Reply};
 pub use change::{Options, add_members};
-use duramen_structures::strings::double;
+use duramen_structures::string::double;
 use duramen_structures::{Collection, Scored, Source};
 use std::ops::{ControlFlow, Deref, Range};
 

@@ -1,7 +1,7 @@
 //! What arguments say of a part of a sorted set.
 
 use crate::redis::command::{Args, CommandError, integer};
-use duramen_structures::strings::double;
+use duramen_structures::string::double;
 use duramen_structures::{Collection, Source};
 use std::cmp::Ordering;
 use std::ops::{ControlFlow, Deref, Range};

@@ -6,7 +6,7 @@ use crate::observe::keyspace_events::SORTED_SET;
 use crate::redis::command::{Args, Call, CommandError, Done, OwnedArgs, errors};
 use crate::redis::resp::Reply;
 use duramen_structures::Edit;
-use duramen_structures::strings::double;
+use duramen_structures::string::double;
 use std::ops::ControlFlow;
 
 /// From which end.

@@ -2,8 +2,8 @@
 
 use crate::observe::keyspace_events::STRING;
 use crate::redis::command::{Call, CommandError};
+use duramen_structures::string::{integer, long_double};
 use duramen_structures::string_until;
-use duramen_structures::strings::{integer, long_double};
 
 /// INCR key: the integer at a key, 0 without one, plus 1.
 pub fn incr(call: &mut Call<'_, '_>) -> Result<(), CommandError> {

@@ -3,7 +3,7 @@
 use super::string_bytes_max;
 use crate::redis::command::{Args, Call, CommandError, errors};
 use duramen_structures::Error;
-use duramen_structures::strings::lcs::{self, table_bytes};
+use duramen_structures::string::lcs::{self, table_bytes};
 
 /// LCS key1 key2 [LEN] [IDX] [MINMATCHLEN length] [WITHMATCHLEN]: the longest common subsequence.
 pub fn lcs_command(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
