@@ -4,11 +4,13 @@
 //! that defines the name. If a crate's root has `pub use error::Error`, `use crate::Error` resolves to `error.rs`, not
 //! to the root.
 //!
-//! The parser knows tokens, attributes, `mod`, `use` and the names of items. It does not expand macros and does not
+//! The reader knows attributes, `mod`, `use` and the names of items. It does not expand macros and does not
 //! know types: a method call names no file. Code under `#[cfg(test)]` is ignored, and so are the files of its modules.
 //! If two files define the same module (`#[path]`, one for each processor), a path resolves to the first.
 
 use std::collections::{BTreeMap, BTreeSet};
+
+use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
 
 use super::tree::Tree;
 
@@ -59,7 +61,8 @@ impl Modules {
     /// Reads the module `at` in `file`, and the modules below it in `beneath`.
     fn read(&mut self, tree: &Tree, file: &str, at: Path, beneath: &str) {
         let Some(text) = tree.text(file) else { return };
-        let tokens = tokens(text);
+        let lexed = lex(text);
+        let tokens = tokens(&lexed);
         let mut reader =
             Reader { tokens: &tokens, place: 0, file, found: Modules::default(), declared: Vec::new() };
         reader.module(&at, false);
@@ -480,106 +483,69 @@ struct Token<'a> {
     line: usize,
 }
 
-/// The tokens of a source file, without comments and lifetimes.
-fn tokens(text: &str) -> Vec<Token<'_>> {
+/// A token as it is found.
+enum Lexed {
+    Name(String),
+    Separator,
+    Mark(char),
+    Text(String),
+}
+
+/// The tokens of a source file, without comments, lifetimes and numbers; none of a file that is not Rust.
+fn lex(text: &str) -> Vec<(Lexed, usize)> {
     let mut tokens = Vec::new();
-    let mut rest = text;
-    let mut line = 1;
-    while let Some(first) = rest.chars().next() {
-        let (kind, length) = token(rest, first);
-        let (taken, after) = rest.split_at(length);
-        tokens.extend(kind.map(|kind| Token { kind, line }));
-        line += taken.bytes().filter(|byte| *byte == b'\n').count();
-        rest = after;
-    }
+    flatten(text.parse().unwrap_or_default(), &mut tokens);
     tokens
 }
 
-/// The token at the beginning of `rest`, if there is one, and its length in bytes.
-fn token(rest: &str, first: char) -> (Option<Kind<'_>>, usize) {
-    let in_name = |c: char| c.is_alphanumeric() || c == '_';
-    let name_length = |text: &str| text.find(|c| !in_name(c)).unwrap_or(text.len());
-    if rest.starts_with("//") {
-        return (None, rest.find('\n').unwrap_or(rest.len()));
-    }
-    if rest.starts_with("/*") {
-        return (None, comment_length(rest));
-    }
-    if rest.starts_with("::") {
-        return (Some(Kind::Separator), 2);
-    }
-    if let Some((begin, end, length)) = string(rest) {
-        return (Some(Kind::Text(&rest[begin..end])), length);
-    }
-    if let Some(raw) = rest.strip_prefix("r#") {
-        let length = name_length(raw);
-        return (Some(Kind::Name(&raw[..length])), length + 2);
-    }
-    if first == '\'' {
-        let inside = &rest[1..];
-        if inside.starts_with('\\') {
-            let end = inside[2..].find('\'').map_or(rest.len(), |at| at + 4);
-            return (None, end);
-        }
-        let character = inside.chars().next().map_or(0, char::len_utf8);
-        if inside[character..].starts_with('\'') {
-            return (None, character + 2);
-        }
-        return (None, 1 + name_length(inside));
-    }
-    if in_name(first) {
-        let length = name_length(rest);
-        return (Some(Kind::Name(&rest[..length])), length);
-    }
-    let kind = if first.is_whitespace() { None } else { Some(Kind::Mark(first)) };
-    (kind, first.len_utf8())
-}
-
-/// The begin and end of the text of a string literal at the beginning of `rest`, and the literal's length.
-fn string(rest: &str) -> Option<(usize, usize, usize)> {
-    let prefix = ["br", "cr", "b", "c", "r", ""].into_iter().find(|prefix| {
-        rest.strip_prefix(*prefix).is_some_and(|after| {
-            after.trim_start_matches('#').starts_with('"')
-                && (prefix.ends_with('r') || after.starts_with('"'))
-        })
-    })?;
-    let hashes = rest[prefix.len()..].bytes().take_while(|byte| *byte == b'#').count();
-    let begin = prefix.len() + hashes + 1;
-    if prefix.ends_with('r') {
-        let close = format!("\"{}", "#".repeat(hashes));
-        let end = rest[begin..].find(&close).map_or(rest.len(), |at| begin + at);
-        return Some((begin, end, (end + close.len()).min(rest.len())));
-    }
-    let mut escaped = false;
-    for (at, byte) in rest.bytes().enumerate().skip(begin) {
-        match byte {
-            b'"' if !escaped => return Some((begin, at, at + 1)),
-            b'\\' => escaped = !escaped,
-            _ => escaped = false,
-        }
-    }
-    Some((begin, rest.len(), rest.len()))
-}
-
-fn comment_length(rest: &str) -> usize {
-    let mut depth = 0_usize;
-    let mut at = 0;
-    while let Some(found) = rest[at..].find(['/', '*']) {
-        at += found;
-        if rest[at..].starts_with("/*") {
-            depth += 1;
-            at += 2;
-        } else if rest[at..].starts_with("*/") {
-            depth = depth.saturating_sub(1);
-            at += 2;
-            if depth == 0 {
-                return at;
+fn flatten(stream: TokenStream, into: &mut Vec<(Lexed, usize)>) {
+    let mut trees = stream.into_iter().peekable();
+    while let Some(tree) = trees.next() {
+        let line = tree.span().start().line;
+        match tree {
+            TokenTree::Ident(name) => {
+                into.push((Lexed::Name(name.to_string().trim_start_matches("r#").to_owned()), line));
             }
-        } else {
-            at += 1;
+            TokenTree::Group(group) => {
+                let (open, close) = match group.delimiter() {
+                    Delimiter::Parenthesis => ('(', ')'),
+                    Delimiter::Brace => ('{', '}'),
+                    Delimiter::Bracket => ('[', ']'),
+                    Delimiter::None => (' ', ' '),
+                };
+                into.push((Lexed::Mark(open), line));
+                flatten(group.stream(), into);
+                into.push((Lexed::Mark(close), group.span_close().start().line));
+            }
+            TokenTree::Literal(literal) => {
+                let literal = literal.to_string();
+                let ends = literal.find('"').zip(literal.rfind('"'));
+                // A character may be one quote.
+                let text = ends.and_then(|(begin, end)| literal.get(begin + 1..end));
+                into.extend(text.map(|text| (Lexed::Text(text.to_owned()), line)));
+            }
+            TokenTree::Punct(mark) => match (mark.as_char(), mark.spacing(), trees.peek()) {
+                (':', Spacing::Joint, Some(TokenTree::Punct(next))) if next.as_char() == ':' => {
+                    trees.next();
+                    into.push((Lexed::Separator, line));
+                }
+                // A lifetime.
+                ('\'', _, _) => drop(trees.next()),
+                (mark, _, _) => into.push((Lexed::Mark(mark), line)),
+            },
         }
     }
-    rest.len()
+}
+
+/// The same, as the reader sees them.
+fn tokens(lexed: &[(Lexed, usize)]) -> Vec<Token<'_>> {
+    let kind = |lexed| match lexed {
+        &Lexed::Mark(mark) => Kind::Mark(mark),
+        Lexed::Name(name) => Kind::Name(name),
+        Lexed::Separator => Kind::Separator,
+        Lexed::Text(text) => Kind::Text(text),
+    };
+    lexed.iter().map(|(lexed, line)| Token { kind: kind(lexed), line: *line }).collect()
 }
 
 #[cfg(test)]
