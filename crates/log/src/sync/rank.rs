@@ -136,3 +136,32 @@ impl Held {
         Self
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    #[test]
+    fn the_page_of_locks_has_each_rank_once_and_in_order() {
+        let source = include_str!("rank.rs");
+        let constants =
+            source.lines().filter_map(|line| line.strip_prefix("pub const ")?.split_once(": u8 = "));
+        let ranks: Vec<u8> = constants
+            .map(|(_, rank)| rank.trim_end_matches(';').replace("u8::MAX", "255").parse().unwrap())
+            .collect();
+        let page = include_str!("../../../../docs/internals/locks.md");
+        let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" |"));
+        let written: Vec<u8> = rows.filter_map(|(rank, _)| rank.parse().ok()).collect();
+        assert_eq!(
+            written, ranks,
+            "docs/internals/locks.md and the constants above must have the same ranks"
+        );
+        assert!(ranks.is_sorted_by(|a, b| a < b), "a rank is used once: {ranks:?}");
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "waiting for a lock of rank 70 while holding one of rank 190")]
+    fn a_lock_out_of_order_panics() {
+        let _space = super::Held::wait(super::SPACE, 0);
+        let _stripe = super::Held::wait(super::STRIPE, 0);
+    }
+}
