@@ -492,3 +492,90 @@ fn pinned_values_outlive_their_table() {
         }
     }
 }
+
+/// Every read of a target, by these reads: of the keys a, b and c with values 1, 2 and 3.
+fn check_reads(reads: duramen::Reads<'_>) {
+    let mut into = b"before".to_vec();
+    assert_eq!(reads.get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
+    assert!(reads.get_stamped("b").unwrap().1.is_some() && reads.get_stamped("x").unwrap().1.is_none());
+    assert!(reads.get_into("c", &mut into).unwrap() && into == b"3");
+    assert!(!reads.get_into("x", &mut into).unwrap() && into.is_empty());
+    assert!(reads.contains("a").unwrap() && !reads.contains("x").unwrap());
+    reads.prefetch(&["a", "x"]);
+    let many = reads.get_many(&["c", "x", "a"]).unwrap();
+    assert_eq!(
+        many.iter().map(|value| value.as_deref()).collect::<Vec<_>>(),
+        [Some(&b"3"[..]), None, Some(b"1")]
+    );
+    let mut visited = BTreeMap::new();
+    reads.for_each(|value| assert!(visited.insert(value.key().to_vec(), value.to_vec()).is_none())).unwrap();
+    assert_eq!(visited.into_values().collect::<Vec<_>>(), [b"1", b"2", b"3"]);
+    assert_eq!(
+        reads.iter().map(|entry| entry.unwrap().0).collect::<std::collections::BTreeSet<_>>().len(),
+        3
+    );
+    assert!(reads.scan(reads.cursor_at(u64::MAX / 2).unwrap(), 10, &mut |_| ()).is_ok());
+    assert_eq!(reads.pick(7, &mut |value| value.key() == b"b").unwrap().unwrap().to_vec(), b"2");
+    assert_eq!((reads.len(), reads.is_empty(), reads.claimed_keys().len()), (3, false, 0));
+}
+
+#[test]
+fn a_store_a_table_and_a_collection_have_the_same_reads_and_writes_also_in_a_group() {
+    let directory = tempfile::tempdir().unwrap();
+    for index in [IndexKind::Hash, IndexKind::Ordered] {
+        let store = options(index).open(directory.path().join(format!("{index:?}"))).unwrap();
+        let table = store.table("named", index).unwrap();
+        let elements = store.new_collection(duramen::ElementOrder::ByKey);
+        let mut writer = store.writer().unwrap();
+        let root = Meta { collection: Some(elements.id()), ..Meta::default() };
+        writer.write(&table).put_with("root", [], root).unwrap();
+        writer.group();
+        for (key, value) in [("a", "1"), ("b", "2"), ("c", "3")] {
+            writer.write(&store).put(key, value).unwrap();
+            writer.write(&elements).put(key, value).unwrap();
+        }
+        for (key, value) in [("a", "1"), ("b", "0"), ("c", "3"), ("d", "4")] {
+            writer.write(&table).put(key, value).unwrap();
+        }
+        assert!(writer.write(&table).delete("d").unwrap() && writer.write(&table).delete("root").unwrap());
+        assert_eq!(writer.write(&table).update(b"b", 0, b"2").unwrap(), Update::NewVersion);
+        check_reads(writer.reads());
+        check_reads(writer.read(&store));
+        check_reads(writer.read(&table));
+        writer.flush_group().unwrap();
+        check_reads(store.reads());
+        check_reads(table.reads());
+        assert_eq!(table.reads().each(&mut |_| true).unwrap_err().kind(), ErrorKind::Unsupported);
+        assert_eq!(
+            elements.reads().get("a").unwrap_err().kind(),
+            ErrorKind::NotFound,
+            "its root was deleted"
+        );
+
+        let elements = store.new_collection(duramen::ElementOrder::ByKey);
+        let root = Meta { collection: Some(elements.id()), ..Meta::default() };
+        writer.put_with("root", [], root).unwrap();
+        writer.group();
+        for (key, value) in [("a", "1"), ("b", "2"), ("c", "3")] {
+            assert!(
+                writer
+                    .write(&elements)
+                    .replace(key.as_bytes(), Some((value.as_bytes(), Meta::default())))
+                    .unwrap()
+                    .is_none()
+            );
+        }
+        check_reads(writer.read(&elements));
+        assert_eq!(writer.read(&elements).rank(b"c").unwrap(), Some(2));
+        writer.flush_group().unwrap();
+        check_reads(elements.reads());
+        assert_eq!(elements.nth(1).unwrap().unwrap().to_vec(), b"2");
+        if index == IndexKind::Ordered {
+            let keys = |reads: duramen::Reads<'_>| {
+                [reads.first(), reads.last()].map(|v| v.unwrap().unwrap().key().to_vec())
+            };
+            assert_eq!(keys(table.reads()), [b"a", b"c"]);
+            assert_eq!(table.prefix("b").unwrap().count(), 1);
+        }
+    }
+}
