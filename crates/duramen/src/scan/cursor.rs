@@ -105,7 +105,11 @@ impl<M: Medium> Records<M> {
                 break;
             }
         }
-        if unwanted > 0 { Ok(None) } else { self.pick_by_walk(target, read_barrier, &mut random, wanted) }
+        // A few unwanted ones, such as expired ones, do not prove that the others are unwanted too.
+        if unwanted == UNWANTED_MAX {
+            return Ok(None);
+        }
+        self.pick_by_walk(target, read_barrier, &mut random, wanted)
     }
 
     /// As [`Records::pick`], where nearly all places of the index are empty: by a walk over as many of them as take
