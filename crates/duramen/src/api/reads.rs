@@ -114,7 +114,7 @@ impl<'a, M: Medium> Reads<'a, M> {
     /// `Corrupt` when the key's record is damaged, or a damaged record may be the key's: the key is shown neither with
     /// a value nor as absent, until it is put or deleted. With `EveryWrite` on a page medium a value is shown only when
     /// it is durable: if the wait for that fails, its error.
-    #[inline]
+    #[inline(always)]
     pub fn get(self, key: impl AsRef<[u8]>) -> Result<Option<Value<'a>>> {
         self.records.log.epochs().check_process()?;
         self.records.get(self.target, key.as_ref(), self.read_barrier)
@@ -132,7 +132,7 @@ impl<'a, M: Medium> Reads<'a, M> {
     ///
     /// # Errors
     /// As [`Reads::get`].
-    #[inline]
+    #[inline(always)]
     pub fn get_into(self, key: impl AsRef<[u8]>, into: &mut Vec<u8>) -> Result<bool> {
         into.clear();
         if self.read_barrier.is_some() {
@@ -500,7 +500,6 @@ macro_rules! read_directly {
             ///
             /// # Errors
             /// See there.
-            #[inline]
             pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value<'_>>> {
                 self.reads().get(key)
             }
@@ -517,7 +516,6 @@ macro_rules! read_directly {
             ///
             /// # Errors
             /// See there.
-            #[inline]
             pub fn get_into(&self, key: impl AsRef<[u8]>, into: &mut Vec<u8>) -> Result<bool> {
                 self.reads().get_into(key, into)
             }

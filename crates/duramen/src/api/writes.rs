@@ -72,7 +72,7 @@ impl<'w, M: Medium> Writes<'w, M> {
     /// # Errors
     /// `InvalidInput` for a key above [`KEY_BYTES_MAX`](crate::KEY_BYTES_MAX) or a value above
     /// [`VALUE_BYTES_MAX`](crate::VALUE_BYTES_MAX); `OutOfSpace`; `Poisoned`; `Io`.
-    #[inline]
+    #[inline(always)]
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.put_with(key, value, Meta::default())
     }
@@ -81,7 +81,7 @@ impl<'w, M: Medium> Writes<'w, M> {
     ///
     /// # Errors
     /// As [`Writes::put`].
-    #[inline]
+    #[inline(always)]
     pub fn put_with(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, meta: Meta) -> Result<()> {
         let (writer_state, context, target) = self.parts();
         writer_state.put(context, target, key.as_ref(), value.as_ref(), meta)
@@ -93,7 +93,7 @@ impl<'w, M: Medium> Writes<'w, M> {
     ///
     /// # Errors
     /// As [`Writes::put`]; deletes have space kept back for them.
-    #[inline]
+    #[inline(always)]
     pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
         let (writer_state, context, target) = self.parts();
         writer_state.delete(context, target, key.as_ref())
@@ -139,7 +139,7 @@ impl<'w, M: Medium> Writes<'w, M> {
     ///
     /// # Errors
     /// `InvalidInput` when the range is not within the value; otherwise as [`Writes::put`].
-    #[inline]
+    #[inline(always)]
     pub fn update(&mut self, key: &[u8], at: usize, bytes: &[u8]) -> Result<Update> {
         let (writer_state, context, target) = self.parts();
         Ok(writer_state.update(context, target, key, None, (at, bytes))?.unwrap_or(Update::Absent))
@@ -214,7 +214,8 @@ impl<M: Medium> WriterOn<M> {
     ///
     /// # Errors
     /// See there.
-    #[inline]
+    // Inlined into a large function it takes 115 instructions more, of 1,650.
+    #[inline(never)]
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.writes().put(key, value)
     }
@@ -223,7 +224,6 @@ impl<M: Medium> WriterOn<M> {
     ///
     /// # Errors
     /// See there.
-    #[inline]
     pub fn put_with(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, meta: Meta) -> Result<()> {
         self.writes().put_with(key, value, meta)
     }
@@ -232,7 +232,6 @@ impl<M: Medium> WriterOn<M> {
     ///
     /// # Errors
     /// See there.
-    #[inline]
     pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
         self.writes().delete(key)
     }
@@ -262,7 +261,6 @@ impl<M: Medium> WriterOn<M> {
     ///
     /// # Errors
     /// See there.
-    #[inline]
     pub fn update(&mut self, key: &[u8], at: usize, bytes: &[u8]) -> Result<Update> {
         self.writes().update(key, at, bytes)
     }
