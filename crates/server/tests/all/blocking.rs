@@ -118,6 +118,31 @@ fn elements_for_a_killed_client_are_put_back() {
 }
 
 #[test]
+fn elements_for_a_killed_client_are_put_back_after_a_batch_of_other_commands() {
+    for server in servers() {
+        let mut writer = server.client();
+        for _ in 0..20 {
+            let mut client = server.client();
+            client.send("client id\r\n");
+            let id = client.line()[1..].to_owned();
+            block(&mut client, "blmpop 0 1 q left count 2", &mut writer);
+            // Once the client is served nobody waits, and the commands after the push run as one.
+            let pair = "*3\r\n$5\r\nrpush\r\n$5\r\nother\r\n$1\r\nx\r\n*2\r\n$4\r\nlpop\r\n$5\r\nother\r\n";
+            let batch = pair.repeat(10);
+            writer.send(format!("client kill id {id}\r\nrpush q 1 2 3\r\n{batch}"));
+            let replies: Vec<String> = (0..32).map(|_| writer.line()).collect();
+            assert_eq!(replies[..2], [":1", ":3"]);
+            eventually("all is there", || {
+                writer.send("llen q\r\n");
+                writer.line() == ":3"
+            });
+            writer.says("del q", ":1\r\n");
+            client.expect_end();
+        }
+    }
+}
+
+#[test]
 fn each_element_of_a_queue_is_popped_once_by_many_waiting_clients() {
     const PRODUCERS: usize = 3;
     const CONSUMERS: usize = 4;

@@ -166,6 +166,7 @@ impl Dispatcher {
         (session.db, session.puts_back) = (db, true);
         let mut output = Output::default();
         let start = output.len();
+        self.runs_alone();
         self.run(turn, entry, &mut session, args, &mut output);
         match output.bytes.get(start) {
             Some(b'-') => {

@@ -152,6 +152,11 @@ impl Dispatcher {
         }
     }
 
+    /// The next command is none of a batch.
+    pub(in crate::redis) const fn runs_alone(&mut self) {
+        self.batch.merged = 1;
+    }
+
     /// Counts the commands of a batch that did their steps.
     pub(super) fn count_steps(&self) {
         let done = &self.batch.commands[..self.batch.merged];
