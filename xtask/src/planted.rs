@@ -169,11 +169,31 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
 mod tests {
     use super::*;
 
+    fn repository() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+    }
+
+    #[test]
+    fn every_call_that_the_simulated_medium_omits_is_in_the_sources() {
+        let mutants = fs::read_to_string(repository().join("crates/crash/src/mutants.rs")).unwrap();
+        let calls = mutants.split("lost!(").filter(|call| call.trim_start().starts_with('"'));
+        let mut count = 0;
+        for call in calls {
+            let texts: Vec<&str> = call.split('"').skip(1).step_by(2).take(5).collect();
+            let [name, of, file, behind, call] = texts[..] else { panic!("five texts, found {texts:?}") };
+            let source = fs::read_to_string(repository().join(format!("crates/{of}/src/{file}"))).unwrap();
+            let mut lines = source.lines().skip_while(|line| !line.contains(behind));
+            let is_there = lines.any(|line| line.contains(call));
+            assert!(is_there, "{name}: crates/{of}/src/{file} has no \"{call}\" after \"{behind}\"");
+            count += 1;
+        }
+        assert!(count > 10, "the calls were read: {count} of them");
+    }
+
     #[test]
     fn the_patches_apply_and_plant_every_bug() {
-        let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned();
         let directory = tempfile::tempdir().unwrap();
-        let planted = Planted { repository, directory: directory.path().to_owned() };
+        let planted = Planted { repository: repository(), directory: directory.path().to_owned() };
         let (patched, rejected) = planted.patched().unwrap();
         assert_eq!(rejected, "");
         let texts: Vec<(String, String)> = list(&patched)

@@ -174,7 +174,7 @@ static LOST: [(Lost, &str); 13] = [
             "ImageBeforeCommit",
             "duramen",
             "checkpoint/write.rs",
-            "extents.put(&root)?",
+            "runs.put(&root)?",
             "self.log().commit()?;"
         ),
         "page/interval",
