@@ -46,6 +46,40 @@ impl Planted {
 
     /// Brings the copy up to date; returns its root.
     pub fn update(&self) -> Result<PathBuf> {
+        if let Some(edited) = self.edited()? {
+            return Err(Failure::new(format!(
+                "cannot plant the bugs: {} was edited in the copy; keep that with \"cargo xtask planted --save\", or \
+                 remove {} to discard it",
+                edited.display(),
+                self.directory.display()
+            )));
+        }
+        self.make()
+    }
+
+    /// A file of the copy that is not as the last call of `make` left it.
+    fn edited(&self) -> Result<Option<PathBuf>> {
+        let patched = self.directory.join("patched");
+        if !self.mark().exists() {
+            return Ok(None);
+        }
+        let is_edited = |path: &String| {
+            let copy = fs::read(self.tree().join(path));
+            copy.is_ok_and(|copy| fs::read(patched.join(path)).is_ok_and(|made| made != copy))
+        };
+        Ok(list(&patched)?.into_iter().find(is_edited).map(|path| self.tree().join(path)))
+    }
+
+    /// A file that is there while the copy is complete.
+    fn mark(&self) -> PathBuf {
+        self.directory.join("made")
+    }
+
+    fn make(&self) -> Result<PathBuf> {
+        let mark = self.mark();
+        if mark.exists() {
+            fs::remove_file(&mark).attempt(|| format!("remove {}", mark.display()))?;
+        }
         let (patched, rejected) = self.patched()?;
         let tree = self.tree();
         let mut files = BTreeMap::new();
@@ -72,6 +106,7 @@ impl Planted {
             }
             write(&path, &bytes)?;
         }
+        write(&mark, b"")?;
         if rejected.is_empty() {
             return Ok(tree);
         }
@@ -122,7 +157,7 @@ impl Planted {
         Ok(())
     }
 
-    /// Writes the patches and the list of bugs from an edited copy.
+    /// Writes the patches and the list of bugs from an edited copy, and makes it again from them.
     pub fn save(&self) -> Result<()> {
         let (before, after) = (self.directory.join("a"), self.directory.join("b"));
         self.copy_sources(&self.repository, &before)?;
@@ -143,7 +178,7 @@ impl Planted {
             let patch: String = lines.flat_map(|line| [line, "\n"]).collect();
             write(&self.patch(name), patch.as_bytes())?;
         }
-        Ok(())
+        self.make().map(drop)
     }
 }
 
