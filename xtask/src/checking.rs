@@ -6,6 +6,7 @@
 
 use crate::failure::{Attempt, Failure, Result};
 use crate::planted::Planted;
+use crate::target::target;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -35,12 +36,6 @@ fn cargo(repository: &Path) -> Command {
 fn run(command: &mut Command) -> Result<bool> {
     let status = command.status().attempt(|| format!("run {command:?}"))?;
     Ok(status.success())
-}
-
-/// The target directory of a build with special flags, so that it does not invalidate the others.
-fn target(repository: &Path, name: &str) -> std::path::PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository.join("target"), Into::into);
-    target.join(name)
 }
 
 /// Runs the models; if `only` is not empty, those whose names contain one of its strings.
@@ -113,7 +108,7 @@ pub fn miri(repository: &Path, quick: bool) -> Result<bool> {
         // The slots of readers are kept for the life of the process.
         .env("MIRIFLAGS", "-Zmiri-strict-provenance -Zmiri-disable-isolation -Zmiri-ignore-leaks")
         .env("PROPTEST_CASES", "2")
-        .env("CARGO_TARGET_DIR", target(repository, "miri")))
+        .env("CARGO_TARGET_DIR", target(repository, "miri")?))
 }
 
 /// Runs the stress program built with a sanitizer, the standard library included.
@@ -138,7 +133,7 @@ pub fn sanitize(repository: &Path, sanitizer: Sanitizer, seconds: u64, seed: u64
         return Ok(true);
     }
     let host = "x86_64-unknown-linux-gnu";
-    let target = target(repository, &format!("sanitize-{name}"));
+    let target = target(repository, &format!("sanitize-{name}"))?;
     let built = run(cargo(repository)
         .args(["+nightly", "build", "--quiet", "--release", "-Zbuild-std", "--target", host])
         .args(["--package", "duramen", "--example", "stress"])
@@ -177,8 +172,7 @@ pub fn stress(repository: &Path, seed: u64, minutes: u64) -> Result<bool> {
     if !built {
         return Err(Failure::new("cannot build the stress program"));
     }
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository.join("target"), Into::into);
-    let program = target.join("release/examples/stress");
+    let program = target(repository, "release/examples/stress")?;
     let begun = Instant::now();
     let mut turn = 0;
     while begun.elapsed().as_secs() < minutes * 60 {

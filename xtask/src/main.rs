@@ -56,6 +56,7 @@ mod redis_tests;
 mod restart;
 mod server;
 mod side_by_side;
+mod target;
 mod tidy;
 mod torture;
 

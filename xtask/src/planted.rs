@@ -9,6 +9,7 @@
 //! patch that no longer applies: [`tree`] leaves the rejected hunks in the copy as `.rej` files.
 
 use crate::failure::{Attempt, Failure, Result};
+use crate::target::target;
 use crate::tidy::tree::list;
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,10 +30,7 @@ pub struct Planted {
 impl Planted {
     /// The copy of `repository` under its target directory.
     pub fn of(repository: &Path) -> Result<Self> {
-        let target =
-            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository.join("target"), PathBuf::from);
-        let target = std::path::absolute(&target).attempt(|| format!("find {}", target.display()))?;
-        Ok(Self { repository: repository.to_owned(), directory: target.join("planted") })
+        Ok(Self { repository: repository.to_owned(), directory: target(repository, "planted")? })
     }
 
     fn tree(&self) -> PathBuf {
