@@ -125,7 +125,14 @@ impl<'a, M: Medium> Reads<'a, M> {
     /// # Errors
     /// As [`Reads::get`].
     pub fn get_stamped(self, key: impl AsRef<[u8]>) -> Result<(Stamp, Option<Value<'a>>)> {
-        get_stamped(self.records, self.target, key.as_ref(), self.read_barrier)
+        let (records, key) = (self.records, key.as_ref());
+        records.log.epochs().check_process()?;
+        let guard = reclaim::pin();
+        let table = records.tables.at(self.target, &guard)?;
+        Ok(match records.look_up(table, key, records.hasher.hash(key), &guard, self.read_barrier)? {
+            Looked::Absent(stamp) => (stamp, None),
+            Looked::Present(value) => (value.stamp(), Some(value)),
+        })
     }
 
     /// Copies the value of `key` into `into`, which is cleared first; false when the key is absent.
@@ -466,22 +473,6 @@ impl<'a, M: Medium> Reads<'a, M> {
         }
         Ok(values)
     }
-}
-
-/// As [`Reads::get_stamped`], of a target that need not live as long as the value.
-pub(crate) fn get_stamped<'a, M: Medium>(
-    records: &'a Records<M>,
-    target: Target<'_>,
-    key: &[u8],
-    read_barrier: Option<&ReadBarrier>,
-) -> Result<(Stamp, Option<Value<'a>>)> {
-    records.log.epochs().check_process()?;
-    let guard = reclaim::pin();
-    let table = records.tables.at(target, &guard)?;
-    Ok(match records.look_up(table, key, records.hasher.hash(key), &guard, read_barrier)? {
-        Looked::Absent(stamp) => (stamp, None),
-        Looked::Present(value) => (value.stamp(), Some(value)),
-    })
 }
 
 /// The number at the beginning of the bytes, which orders them.

@@ -5,7 +5,7 @@
 //! shown and the result of a crash.
 
 use crate::api::collections::CollectionOn;
-use crate::api::reads::get_stamped;
+use crate::api::reads::Reads;
 use crate::api::tables::TableOn;
 use crate::api::writer::WriterOn;
 use crate::table::tables::Target;
@@ -307,21 +307,20 @@ impl<'u, M: Medium> Whose<'u, M> {
 /// Looks up a key, and notes its stamp, unless the transaction wrote it.
 fn get_noted<'a, M: Medium>(
     writer: &'a WriterOn<M>,
-    whose: &Whose<'_, M>,
+    whose: &Whose<'a, M>,
     read: Option<&Read>,
     key: &[u8],
 ) -> Result<(Stamp, Option<Value<'a>>)> {
-    let Some(read) = read else {
-        return get_stamped(writer.store().records(), whose.target(), key, writer.read_barrier());
-    };
+    let reads = Reads::new(writer.store().records(), whose.target(), writer.read_barrier());
+    let Some(read) = read else { return reads.get_stamped(key) };
     if writer.writer_state().is_locked() {
         // Nobody else writes it.
         let records = writer.store().records();
         writer.writer_state().check_named(records, whose.target(), records.hasher.hash(key))?;
-        return get_stamped(writer.store().records(), whose.target(), key, writer.read_barrier());
+        return reads.get_stamped(key);
     }
     writer.read_barrier().inspect(|read_barrier| read_barrier.saw_own.set(false));
-    let looked = get_stamped(writer.store().records(), whose.target(), key, writer.read_barrier())?;
+    let looked = reads.get_stamped(key)?;
     if writer.read_barrier().is_some_and(|read_barrier| !read_barrier.saw_own.get()) {
         read.borrow_mut().push((whose.to_keep(), key.to_vec(), looked.0));
     }

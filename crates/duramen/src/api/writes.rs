@@ -2,11 +2,10 @@
 
 use crate::api::StoreOn;
 use crate::api::collections::CollectionOn;
-use crate::api::reads::{Keys, get_stamped};
+use crate::api::reads::{Keys, Reads};
 use crate::api::tables::TableOn;
 use crate::api::writer::WriterOn;
 use crate::cell::update::{Modified, Update};
-use crate::scan::range::range_of;
 use crate::table::tables::Target;
 use crate::writer::{Swap, WriteContext, WriterState};
 use crate::{Meta, Range, Result, Stamp, Value};
@@ -40,12 +39,16 @@ impl<'w, M: Medium> Writes<'w, M> {
         (writer_state, context, self.target)
     }
 
+    fn reads(&self) -> Reads<'_, M> {
+        Reads::new(self.writer.store().records(), self.target, self.writer.read_barrier())
+    }
+
     /// See [`Reads::get`](crate::Reads::get).
     ///
     /// # Errors
     /// See there.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value<'_>>> {
-        Ok(self.get_stamped(key)?.1)
+        self.reads().get(key)
     }
 
     /// See [`Reads::get_stamped`](crate::Reads::get_stamped).
@@ -53,8 +56,7 @@ impl<'w, M: Medium> Writes<'w, M> {
     /// # Errors
     /// See there.
     pub fn get_stamped(&self, key: impl AsRef<[u8]>) -> Result<(Stamp, Option<Value<'_>>)> {
-        let (records, read_barrier) = (self.writer.store().records(), self.writer.read_barrier());
-        get_stamped(records, self.target, key.as_ref(), read_barrier)
+        self.reads().get_stamped(key)
     }
 
     /// See [`Reads::range`](crate::Reads::range).
@@ -62,7 +64,7 @@ impl<'w, M: Medium> Writes<'w, M> {
     /// # Errors
     /// See there.
     pub fn range<'k>(&self, keys: impl RangeBounds<&'k [u8]>) -> Result<Range<'_, M>> {
-        range_of(self.writer.store().records(), self.target, self.writer.read_barrier(), &keys)
+        self.reads().range(keys)
     }
 
     /// Sets `key` to `value`. When it returns, the write survives whatever the durability and the medium promise. Later
