@@ -164,7 +164,7 @@ impl Dispatcher {
             Ok(after) => self.finish(turn, after),
             Err(error) => match self.run_otherwise(turn, plan, session, args, out, error) {
                 Some(done) => done,
-                // It ran as other commands, each of which was published.
+                // It ran as several commands, and each of them was published.
                 None => return,
             },
         };
@@ -194,8 +194,8 @@ impl Dispatcher {
         }
     }
 
-    /// Runs the command in its transaction. What depends on its writes joins the transaction: who waits for its keys,
-    /// who tracks them, when they expire.
+    /// Runs the command in its transaction. The same transaction serves clients that wait for its keys, takes the
+    /// clients that track them, and notes when they expire.
     fn apply(
         &mut self,
         turn: &mut Turn,
