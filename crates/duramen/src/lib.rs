@@ -152,7 +152,7 @@ pub use evict::access::uncounted;
 pub use evict::queues::{Evicted, OnEvicted};
 pub use expire::listeners::{Expired, OnExpired, TableId};
 pub use get::stamp::Stamp;
-pub use get::value::{CollectionId, Cursor, Meta, Room, Value};
+pub use get::value::{CollectionId, Cursor, Meta, Room, Value, ValueInfo};
 pub use options::{EvictBy, Eviction, IndexKind, OnCorruption, OnProgress, Options, Progress, Residence};
 pub use recover::Summary;
 pub use scan::range::Range;

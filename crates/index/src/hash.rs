@@ -273,11 +273,11 @@ impl Probe {
     fn look_at<'a, T>(
         self,
         slot: &'a AtomicU64,
-        look: &mut impl FnMut(Slot) -> Option<T>,
-    ) -> Option<(&'a AtomicU64, T)> {
+        look: &mut impl FnMut(&'a AtomicU64, Slot) -> Option<T>,
+    ) -> Option<T> {
         // Acquire: pairs with the Release in `Change::slot`; the record is there.
         let word = slot.load(Acquire);
-        if self.matches(word) { Some((slot, look(Slot(word & !BUCKET_BIT))?)) } else { None }
+        if self.matches(word) { look(slot, Slot(word & !BUCKET_BIT)) } else { None }
     }
 }
 
@@ -342,6 +342,17 @@ impl Segment {
         mut look: impl FnMut(Slot) -> Option<T>,
         room: impl FnOnce(u32),
     ) -> Option<(&AtomicU64, T)> {
+        self.each_candidate(probe, room, |place, slot| Some((place, look(slot)?)))
+    }
+
+    /// Calls `look` for each slot that may be the key's, until it returns something.
+    #[inline(always)]
+    fn each_candidate<'a, T>(
+        &'a self,
+        probe: Probe,
+        room: impl FnOnce(u32),
+        mut look: impl FnMut(&'a AtomicU64, Slot) -> Option<T>,
+    ) -> Option<T> {
         let primary = &self.buckets[probe.primary()];
         let words = High::of(&primary.0);
         room(empty(words));
@@ -505,13 +516,10 @@ impl<'a> Locked<'a> {
     /// The slot of a key that is known to have one, if no other has its fingerprint: found without reading any record.
     #[inline]
     pub fn find_sole(&self) -> Option<Place<'a>> {
-        let mut matching = 0;
-        let second = self.segment.find(self.probe, |_| {
-            matching += 1;
-            (matching == 2).then_some(())
-        });
-        let first = self.segment.find(self.probe, Some)?.0;
-        second.is_none().then_some(self.place(first))
+        let mut first = None;
+        let second =
+            self.segment.each_candidate(self.probe, |_| (), |slot, _| first.replace(slot).map(|_| ()));
+        if second.is_some() { None } else { first.map(|slot| self.place(slot)) }
     }
 
     #[inline]

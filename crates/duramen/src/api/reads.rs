@@ -7,7 +7,7 @@ use crate::api::tables::TableOn;
 use crate::api::writer::WriterOn;
 use crate::get::barrier::ReadBarrier;
 use crate::get::lookup::Looked;
-use crate::get::value::{Cursor, Value};
+use crate::get::value::{Cursor, Value, ValueInfo};
 use crate::records::Records;
 use crate::scan::range::{prefix_of, range_of};
 use crate::table::tables::{Table, Target};
@@ -156,7 +156,18 @@ impl<'a, M: Medium> Reads<'a, M> {
     /// # Errors
     /// As [`Reads::get`].
     pub fn contains(self, key: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(self.get(key)?.is_some())
+        Ok(self.info(key)?.is_some())
+    }
+
+    /// What is known of the value of `key` without reading it: for callers that need only its metadata or its length.
+    /// Keeps nothing of the store, unlike a [`Value`].
+    ///
+    /// # Errors
+    /// As [`Reads::get`].
+    #[inline(always)]
+    pub fn info(self, key: impl AsRef<[u8]>) -> Result<Option<ValueInfo>> {
+        self.records.log.epochs().check_process()?;
+        self.records.info(self.target, key.as_ref(), self.read_barrier)
     }
 
     /// Hints that these keys are read or written soon: their lines are prefetched with overlapping misses. Changes
@@ -517,6 +528,14 @@ macro_rules! read_directly {
             /// See there.
             pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
                 self.reads().contains(key)
+            }
+
+            /// See [`Reads::info`].
+            ///
+            /// # Errors
+            /// See there.
+            pub fn info(&self, key: impl AsRef<[u8]>) -> Result<Option<ValueInfo>> {
+                self.reads().info(key)
             }
 
             /// See [`Reads::prefetch`].

@@ -31,6 +31,17 @@ pub struct Meta {
     pub room: Room,
 }
 
+/// What is known of a value without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ValueInfo {
+    /// Its metadata.
+    pub meta: Meta,
+    /// Length of the value in bytes.
+    pub bytes: usize,
+    /// Bytes that its record takes on the medium.
+    pub footprint: u64,
+}
+
 /// How much of the space that a store keeps back (its *reserve*) a write may use. A full store refuses values but
 /// accepts deletes, which may use all of the reserve; this marks a value as similar to a delete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -113,6 +124,7 @@ impl<'a> Value<'a> {
 
     /// All of its metadata.
     #[must_use]
+    #[inline]
     pub fn meta(&self) -> Meta {
         self.record.meta()
     }
@@ -208,6 +220,7 @@ impl<'a> Record<'a> {
         self.head.expires().then(|| u64_at(self.bytes, HEADER_BYTES as usize))
     }
 
+    #[inline(always)]
     pub(crate) fn meta(&self) -> Meta {
         Meta {
             tag: self.head.tag(),
@@ -216,6 +229,12 @@ impl<'a> Record<'a> {
             collection: self.names().map(CollectionId),
             room: Room::Free,
         }
+    }
+
+    #[inline(always)]
+    pub(crate) fn info(&self) -> ValueInfo {
+        let bytes = self.cell().map_or_else(|| self.value().len(), Cell::bytes);
+        ValueInfo { meta: self.meta(), bytes, footprint: self.head.record_bytes() }
     }
 
     /// The stamp for conditional writes: the version or, where the value changes in place, a hash of its content.

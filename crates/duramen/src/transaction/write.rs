@@ -365,10 +365,13 @@ impl WriterState {
         // Read the clock under the lock, so that versions of one stripe follow the lock order.
         let floor = self.floor(records);
         let mut unknown_record = Unknown::default();
-        let found = locked.find_with(key, |slot| {
-            Some((slot, records.look_up_for_write(table, slot, key, &mut unknown_record)?))
+        // As in a put: not the result of `find`.
+        let mut old = None;
+        let found = locked.find(key, |slot| {
+            let existing = records.look_up_for_write(table, slot, key, &mut unknown_record);
+            old = existing.map(|existing| Old::new(records, slot, existing.whole()));
+            old.is_some()
         });
-        let old = found.as_ref().map(|&(_, (slot, existing))| Old::new(records, slot, existing.whole()));
         let running = match &old {
             Some(Old { slot, record: Some(record), .. }) => records.running_at(*slot, record),
             _ => None,
@@ -394,7 +397,7 @@ impl WriterState {
         let (appended, slot) =
             self.append_in_transaction(records, write, write.fields(table.owner, version, epoch), before);
         let crowded = match found {
-            Some((place, _)) => {
+            Some(place) => {
                 Old::supersede(old.as_ref(), key, &place, slot, records);
                 false
             }

@@ -121,6 +121,7 @@ fn a_store_closes_despite_idle_handles_of_its_tables() {
                 closed(table.get(b"a").map(|_| ()));
                 closed(table.get_into(b"a", &mut Vec::new()).map(|_| ()));
                 closed(table.contains(b"a").map(|_| ()));
+                closed(table.info(b"a").map(|_| ()));
                 closed(table.get_many(&[b"a"]).map(|_| ()));
                 closed(table.scan(0, 10, &mut |_| panic!("shown")).map(|_| ()));
                 closed(table.put(b"a", b"9"));

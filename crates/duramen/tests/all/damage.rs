@@ -134,6 +134,11 @@ fn read(store: &Store, key: &[u8], way: u64, model: &Model) -> bool {
         }
         _ => store.get_many(&[key, b"absent"]).map(|values| fits(key, values[0].as_deref(), model)),
     };
+    let info = store.info(key).map(|info| {
+        let wanted = model.get(key).cloned().flatten();
+        assert_eq!(info.map(|info| info.bytes), wanted.map(|wanted| wanted.len()));
+    });
+    assert_eq!(info.inspect_err(is_corrupt).is_ok(), read.is_ok(), "{:?}", String::from_utf8_lossy(key));
     read.inspect_err(is_corrupt).is_ok()
 }
 

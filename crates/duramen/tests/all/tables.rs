@@ -501,6 +501,7 @@ fn check_reads(reads: duramen::Reads<'_>) {
     assert!(reads.get_into("c", &mut into).unwrap() && into == b"3");
     assert!(!reads.get_into("x", &mut into).unwrap() && into.is_empty());
     assert!(reads.contains("a").unwrap() && !reads.contains("x").unwrap());
+    check_info(reads, &["a", "b", "c", "x"]);
     reads.prefetch(&["a", "x"]);
     let many = reads.get_many(&["c", "x", "a"]).unwrap();
     assert_eq!(
@@ -517,6 +518,46 @@ fn check_reads(reads: duramen::Reads<'_>) {
     assert!(reads.scan(reads.cursor_at(u64::MAX / 2).unwrap(), 10, &mut |_| ()).is_ok());
     assert_eq!(reads.pick(7, &mut |value| value.key() == b"b").unwrap().unwrap().to_vec(), b"2");
     assert_eq!((reads.len(), reads.is_empty(), reads.claimed_keys().len()), (3, false, 0));
+}
+
+/// What is told of keys is what their values say of themselves.
+fn check_info(reads: duramen::Reads<'_>, keys: &[&str]) {
+    for key in keys {
+        let value = reads.get(key).unwrap();
+        let own = value.map(|value| (value.meta(), value.len(), value.footprint()));
+        let info = reads.info(key).unwrap();
+        assert_eq!(info.map(|info| (info.meta, info.bytes, info.footprint)), own, "{key}");
+    }
+}
+
+#[test]
+fn what_is_known_of_a_value_without_reading_it_is_what_it_says_of_itself() {
+    let directory = tempfile::tempdir().unwrap();
+    for index in [IndexKind::Hash, IndexKind::Ordered] {
+        let store = options(index).open(directory.path().join(format!("{index:?}"))).unwrap();
+        let elements = store.new_collection(duramen::ElementOrder::ByKey);
+        let root = Meta { collection: Some(elements.id()), tag: 3, ..Meta::default() };
+        let until = |expires_at| Meta { expires_at: Some(expires_at), tag: 7, ..Meta::default() };
+        let keys = ["plain", "long", "cell", "root", "later", "expired", "deleted", "absent"];
+        let mut writer = store.writer().unwrap();
+        writer.group();
+        writer.put("plain", "value").unwrap();
+        writer.put("long", [1; 5000]).unwrap();
+        writer.put_with("cell", "12345678", Meta::UPDATABLE).unwrap();
+        writer.put_with("root", "of elements", root).unwrap();
+        writer.put_with("later", "lives", until(u64::MAX)).unwrap();
+        writer.put_with("expired", "dead", until(1)).unwrap();
+        writer.put("deleted", "dead").unwrap();
+        assert!(writer.delete("deleted").unwrap());
+        check_info(writer.reads(), &keys);
+        writer.flush_group().unwrap();
+        check_info(store.reads(), &keys);
+        assert_ne!(writer.update(b"cell", 2, b"xy").unwrap(), Update::Absent);
+        check_info(store.reads(), &keys);
+        let there: Vec<&str> = keys.into_iter().filter(|key| store.contains(key).unwrap()).collect();
+        assert_eq!(there, ["plain", "long", "cell", "root", "later"]);
+        assert_eq!(store.info("root").unwrap().unwrap().meta.collection, Some(elements.id()));
+    }
 }
 
 #[test]

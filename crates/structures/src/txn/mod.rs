@@ -65,7 +65,7 @@ mod source;
 mod stream;
 mod string;
 
-use duramen::{ErrorKind, IndexKind, Meta, Modified, Swap, Update, Value};
+use duramen::{ErrorKind, IndexKind, Meta, Modified, Update, Value};
 
 use crate::error::{Error, Result};
 use crate::keyspace::{KEY_BYTES_MAX, KeyCount, random};
@@ -85,7 +85,7 @@ use life::Life;
 pub use list::{EditList, List, StoredList};
 use number::Number;
 pub use number::text_of_number;
-use scratch::{Payload, Scratch, Write, get, life_of, stored};
+use scratch::{Payload, Scratch, Write, get, is_stored, life_of, stored};
 pub use source::{Detached, Reads, Source};
 pub use stream::{EditStream, Part, StoredStream, StreamAt};
 pub use string::{Seen, string_of_pieces};
@@ -321,9 +321,28 @@ impl<'w> Txn<'w> {
         }
     }
 
+    /// As [`Worker::prefetch`].
+    pub fn prefetch(&self, db: u8, keys: &[&[u8]]) {
+        self.worker.prefetch(db, keys.iter().copied());
+    }
+
     /// Whether `key` is there.
     pub fn exists(&mut self, db: u8, key: &[u8]) -> Result<bool> {
-        Ok(self.root(db, key)?.is_some())
+        match self.entry(db, key) {
+            Some(at) => self.is_there(at),
+            None => Ok(false),
+        }
+    }
+
+    /// Whether the key of an entry is there.
+    fn is_there(&mut self, at: usize) -> Result<bool> {
+        let Self { worker, now, .. } = self;
+        let Worker { keyspace, writer, scratch, .. } = &mut **worker;
+        match &scratch.entries[at].write {
+            Write::None => is_stored(keyspace, writer, scratch, at, *now),
+            Write::Put(..) | Write::Number { .. } => Ok(true),
+            Write::Delete | Write::Expired => Ok(false),
+        }
     }
 
     /// Keys in `db` as [`Keyspace::count`](crate::Keyspace::count) counts them, pending writes included. Counted writes
@@ -482,10 +501,10 @@ impl<'w> Txn<'w> {
     /// and deletes again counts as written.
     pub fn delete(&mut self, db: u8, key: &[u8]) -> Result<bool> {
         let Some(at) = self.entry(db, key) else { return Ok(false) };
-        let there = match self.find_at(at, key, false) {
+        let there = match self.is_there(at) {
             // It is to be deleted, whatever it was: that repairs it.
             Err(error) if is_damaged(&error) => true,
-            found => found?.is_some(),
+            found => found?,
         };
         if there {
             let write = &mut self.worker.scratch.entries[at].write;
@@ -757,15 +776,15 @@ impl<'w> Txn<'w> {
     /// Those of the engine; then nothing is written, and [`Worker::before_again`] says whether it is to begin again.
     #[inline]
     pub fn commit(mut self) -> Result<()> {
-        let entries = &self.worker.scratch.entries;
-        if self.worker.writer.has_transaction() {
-            self.commit_transaction()?;
-            return self.give_keys_back();
-        }
+        let Worker { writer, scratch: Scratch { entries, .. }, .. } = &mut *self.worker;
         match entries.iter().filter(|entry| !matches!(entry.write, Write::None)).take(2).count() {
+            _ if writer.has_transaction() => self.commit_transaction()?,
             0 => {}
             1 => self.commit_single()?,
-            _ => self.commit_batch()?,
+            _ => {
+                writer.begin_transaction()?;
+                self.commit_transaction()?;
+            }
         }
         self.notify_changed();
         self.give_keys_back()
@@ -787,8 +806,8 @@ impl<'w> Txn<'w> {
         Ok(())
     }
 
-    /// Commits a transaction that wrote elements: all other writes belong to the same transaction of the engine.
-    #[cold]
+    /// Commits a transaction of the engine, to which all pending writes belong.
+    #[inline(never)]
     fn commit_transaction(&mut self) -> Result<()> {
         let Worker { keyspace, writer, scratch, wants_table, .. } = &mut *self.worker;
         if (scratch.unsaved || scratch.is_incomplete) && !writer.wants_room() {
@@ -809,7 +828,6 @@ impl<'w> Txn<'w> {
             }
         }
         writer.commit_transaction()?;
-        self.notify_changed();
         Ok(())
     }
 
@@ -844,32 +862,6 @@ impl<'w> Txn<'w> {
             (None, None) => drop(writer.replace(key, None)?),
         }
         Ok(())
-    }
-
-    fn commit_batch(&mut self) -> Result<()> {
-        let Worker { keyspace, writer, scratch, wants_table, .. } = &mut *self.worker;
-        let Scratch { arena, entries, batch, .. } = scratch;
-        batch.clear();
-        let mut db = None;
-        for entry in entries.iter().filter(|entry| !entry.writes_nothing()) {
-            let Some(table) = keyspace.table(entry.db) else {
-                if matches!(entry.write, Write::Delete) {
-                    continue;
-                }
-                return no_table(wants_table, entry.db);
-            };
-            if db.replace(entry.db) != Some(entry.db) {
-                batch.table(Some(table));
-            }
-            let key = &arena[entry.key.clone()];
-            match entry.value(arena) {
-                Some((bytes, meta)) => batch.put_with(key, &bytes[..], meta),
-                None => batch.delete(key),
-            };
-        }
-        match writer.apply(batch)? {
-            Swap::Done | Swap::Changed => Ok(()),
-        }
     }
 
     /// The entry of a key, made if need be; `None` for a key that is too long to exist.

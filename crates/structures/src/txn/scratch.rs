@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::ops::{Deref, Range};
 use std::sync::LazyLock;
 
-use duramen::{Batch, Collection, Meta, Room, Stamp, Value, Writer};
+use duramen::{Collection, Meta, Room, Stamp, Value, Writer};
 use hashbrown::HashTable;
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
@@ -55,7 +55,6 @@ pub(crate) struct Scratch {
     pub(super) entries: Vec<Entry>,
     // By database and key; filled when there are more than LINEAR_ENTRIES.
     by_key: HashTable<Place>,
-    pub(super) batch: Batch,
     /// Collections that were made for large values; they are deleted unless a root refers to them.
     pub(super) made: Vec<Collection>,
     /// Elements were written for an edit that is not saved yet.
@@ -133,7 +132,6 @@ impl Scratch {
         self.arena.shrink_to(ARENA_KEEP_BYTES);
         let (used, capacity) = (self.entries.len(), self.entries.capacity());
         self.entries.clear();
-        self.batch.clear();
         self.made.drain(..).for_each(Collection::abandon);
         (self.unsaved, self.is_incomplete) = (false, false);
         (self.edits_one, self.is_alone, self.edits_each) = (false, false, false);
@@ -278,8 +276,29 @@ impl Payload {
 
 /// The life of a key in the engine.
 pub(super) fn life_of(keyspace: &Keyspace, writer: &Writer, db: u8, key: &[u8]) -> Result<Life> {
-    let (_, value) = get(keyspace, writer, db, key)?;
-    Ok(value.map_or(Life::Absent, |value| Life::of(value.expires_at())))
+    let Some(table) = keyspace.table(db) else { return Ok(Life::Absent) };
+    let info = writer.read(table).info(key)?;
+    Ok(info.map_or(Life::Absent, |info| Life::of(info.meta.expires_at)))
+}
+
+/// Notes the life of an entry's key in the engine; whether it is there.
+pub(super) fn is_stored(
+    keyspace: &Keyspace,
+    writer: &Writer,
+    scratch: &mut Scratch,
+    at: usize,
+    now: u64,
+) -> Result<bool> {
+    let entry = &mut scratch.entries[at];
+    let Some(table) = keyspace.table(entry.db) else {
+        entry.seen = Some(Life::Absent);
+        return Ok(false);
+    };
+    let info = writer.read(table).info(&scratch.arena[entry.key.clone()])?;
+    let info = info.filter(|info| info.meta.expires_at.is_none_or(|time| time > now));
+    entry.seen = Some(info.map_or(Life::Absent, |info| Life::of(info.meta.expires_at)));
+    entry.seen_bytes = info.map_or(0, |info| info.bytes);
+    Ok(info.is_some())
 }
 
 /// Reads a key from the engine; no stamp when its database has no table.

@@ -288,7 +288,7 @@ pub(crate) fn block_of<M: Medium>(records: &Records<M>, at: Offset) -> (&Block, 
 }
 
 /// Finalizes transaction records of durable transactions: clears their pending marks, then uncounts and releases what
-/// they replaced. Elements of one collection that follow each other are finalized in stretches.
+/// they replaced. Those of one table or collection that follow each other are finalized in stretches.
 pub(crate) struct Finalizing<'a, M: Medium> {
     records: &'a Records<M>,
     activity: &'a Activity,
@@ -320,33 +320,14 @@ impl<'a, M: Medium> Finalizing<'a, M> {
 
     pub(crate) fn add(&mut self, record: Record<'a>) {
         let owner = record.owner();
-        let (hash, previous) = (self.records.hasher.hash(record.key()), record.trailer().previous);
-        if !owner.is_collection() {
-            let guard = reclaim::pin_to_write();
-            self.clear_pending(record, hash, &guard);
-            self.release_previous(previous);
-            return self.end_replaced();
-        }
         if owner != self.owner || self.count == STRETCH {
             self.end_stretch();
             self.owner = owner;
         }
         let at = self.count;
-        (self.hashes[at], self.places[at], self.previous[at]) = (hash, record.at, previous);
+        self.hashes[at] = self.records.hasher.hash(record.key());
+        (self.places[at], self.previous[at]) = (record.at, record.trailer().previous);
         self.count += 1;
-    }
-
-    /// Clears the pending mark of one record.
-    fn clear_pending(&mut self, record: Record<'_>, hash: u64, guard: &Guard) {
-        let Self { records, last, .. } = self;
-        let Some(table) = records.tables.find(record.owner(), last) else {
-            return records.tables.stripes_of(record.owner()).lock(hash).count_transaction_record(false);
-        };
-        let locked = table.index.lock(hash, guard);
-        locked.count_transaction_record(false);
-        if let Some(place) = locked.find(record.key(), |slot| slot.location() == record.at) {
-            place.set(place.get().with_pending(false));
-        }
     }
 
     fn end_stretch(&mut self) {
@@ -354,31 +335,55 @@ impl<'a, M: Medium> Finalizing<'a, M> {
         if count == 0 {
             return;
         }
-        let Self { records, last, owner, hashes, places, .. } = self;
-        let hashes = &hashes[..count];
         // Until the replaced records are uncounted. An index checkpoint waits for pinned threads before it reads the
         // live bytes of blocks (`Maintenance::wait_for_accounts`): it must not see the one without the other.
-        let _guard = reclaim::pin_to_write();
-        {
-            let stripes = records.tables.stripes_of(*owner);
-            // One needs no list of locks.
-            let (sole, held);
-            if let [hash] = hashes {
-                sole = stripes.lock(*hash);
-                sole.count_transaction_record(false);
-            } else {
-                held = stripes.lock_many(hashes);
-                hashes.iter().for_each(|&hash| held.of(hash).count_transaction_record(false));
-            }
-            if let Some(index) = records.tables.find(*owner, last).and_then(|table| table.index.collection())
-            {
-                index.clear_pending(hashes.iter().copied().zip(places.iter().copied()));
-            }
+        let guard = reclaim::pin_to_write();
+        if self.owner.is_collection() {
+            self.clear_pending_of_elements(count);
+        } else {
+            self.clear_pending_of_keys(count, &guard);
         }
         for at in 0..count {
             self.release_previous(self.previous[at]);
         }
         self.end_replaced();
+    }
+
+    /// Clears the pending marks of records of elements.
+    fn clear_pending_of_elements(&mut self, count: usize) {
+        let Self { records, last, owner, hashes, places, .. } = self;
+        let hashes = &hashes[..count];
+        let stripes = records.tables.stripes_of(*owner);
+        // One needs no list of locks.
+        let (sole, held);
+        if let [hash] = hashes {
+            sole = stripes.lock(*hash);
+            sole.count_transaction_record(false);
+        } else {
+            held = stripes.lock_many(hashes);
+            hashes.iter().for_each(|&hash| held.of(hash).count_transaction_record(false));
+        }
+        if let Some(index) = records.tables.find(*owner, last).and_then(|table| table.index.collection()) {
+            index.clear_pending(hashes.iter().copied().zip(places.iter().copied()));
+        }
+    }
+
+    /// Clears the pending marks of records of keys, one after the other: others wait for their stripes.
+    fn clear_pending_of_keys(&mut self, count: usize, guard: &Guard) {
+        let Self { records, last, owner, hashes, places, .. } = self;
+        let table = records.tables.find(*owner, last);
+        for (&hash, &place) in hashes[..count].iter().zip(&*places) {
+            let Some(table) = table else {
+                records.tables.stripes_of(*owner).lock(hash).count_transaction_record(false);
+                continue;
+            };
+            let locked = table.index.lock(hash, guard);
+            locked.count_transaction_record(false);
+            let key = records.record(place).key();
+            if let Some(found) = locked.find(key, |slot| slot.location() == place) {
+                found.set(found.get().with_pending(false));
+            }
+        }
     }
 
     /// Uncounts a record that was replaced, given as in a trailer, and releases its block.

@@ -11,7 +11,7 @@ use crate::redis::session::Session;
 use crate::redis::tracking;
 use crate::redis::worker_state::WorkerState;
 use crate::server::Server;
-use duramen_structures::{Room, Txn};
+use duramen_structures::{Ahead, Room, Txn};
 use std::time::Instant;
 
 // Of a key that the command looks for.
@@ -107,6 +107,21 @@ impl<'w> Call<'_, 'w> {
     #[inline]
     pub fn db(&self) -> u8 {
         self.session.db
+    }
+
+    /// Calls `visit` for each of these keys of the selected database. Their cache misses overlap.
+    pub fn each_key<'k>(
+        &mut self,
+        mut keys: impl Iterator<Item = &'k [u8]>,
+        mut visit: impl FnMut(&mut Self, &'k [u8]) -> Result<(), CommandError>,
+    ) -> Result<(), CommandError> {
+        while let Some(some) = Ahead::next_of(&mut keys) {
+            if some.len() > 1 {
+                self.txn.prefetch(self.session.db, &some);
+            }
+            some.iter().try_for_each(|key| visit(self, key))?;
+        }
+        Ok(())
     }
 
     /// The command found nothing and waits. False, and it does not, within EXEC: it answers as if its time were up.

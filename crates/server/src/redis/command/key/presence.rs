@@ -8,12 +8,13 @@ use crate::redis::command::{Call, CommandError};
 /// the background.
 pub fn delete(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let mut count = 0;
-    for key in call.args.from(1) {
+    call.each_key(call.args.from(1), |call, key| {
         if call.txn.delete(call.session.db, key)? {
             count += 1;
             call.notify(GENERIC, "del", key);
         }
-    }
+        Ok(())
+    })?;
     if call.args.is(0, "unlink") {
         call.stats.lazyfreed.add(count as u64);
     }
@@ -25,9 +26,10 @@ pub fn delete(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 /// time of last access for TOUCH to renew.
 pub fn exists(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let mut count = 0;
-    for key in call.args.from(1) {
+    call.each_key(call.args.from(1), |call, key| {
         count += i64::from(call.stats.read_key(call.txn.exists(call.session.db, key)?));
-    }
+        Ok(())
+    })?;
     call.reply.integer(count);
     Ok(())
 }

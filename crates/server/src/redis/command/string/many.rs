@@ -7,13 +7,13 @@ use duramen_structures::Type;
 /// MGET key [key …]: the strings at several keys, all of one moment.
 pub fn mget(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     call.reply.array(call.args.len() - 1);
-    for key in call.args.from(1) {
+    call.each_key(call.args.from(1), |call, key| {
         match call.stats.read(call.txn.get(call.session.db, key)?) {
             Some(value) if value.tag() == Type::String.tag() => call.reply.bulk(&value),
             _ => call.reply.null(),
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// MSET key value [key value …]: several keys become strings at once.
@@ -27,14 +27,15 @@ pub fn mset(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 /// MSETNX key value [key value …]: MSET if none of the keys is there; 1 or 0.
 pub fn msetnx(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     pairs_or_arity(call)?;
-    for key in call.args.from(1).step_by(2) {
-        if call.txn.exists(call.session.db, key)? {
-            call.reply.integer(0);
-            return Ok(());
-        }
+    let mut is_there = false;
+    call.each_key(call.args.from(1).step_by(2), |call, key| {
+        is_there = is_there || call.txn.exists(call.session.db, key)?;
+        Ok(())
+    })?;
+    if !is_there {
+        put_pairs(call)?;
     }
-    put_pairs(call)?;
-    call.reply.integer(1);
+    call.reply.integer(i64::from(!is_there));
     Ok(())
 }
 
