@@ -1,11 +1,12 @@
 //! A block that is moved out of: its records, and the outcome of each.
 
+use crate::cell::read::CellCopy;
 use crate::compact::blocks::Found;
 use crate::compact::stale::KeyOf;
 use duramen_index::Hasher;
 use duramen_log::format::Extent;
 use duramen_log::format::Owner;
-use duramen_log::format::record::{Appended, Header};
+use duramen_log::format::record::{Appended, Header, Kind};
 use duramen_media::Offset;
 use std::collections::HashMap;
 
@@ -67,6 +68,15 @@ pub(crate) struct Move<'b> {
     pub copy: Appended,
     /// Another thread wrote the key before its slot pointed to the copy.
     pub is_superseded: bool,
+}
+
+/// The record that supersedes another one of its key, by compaction or eviction.
+pub(crate) struct Successor {
+    pub kind: Kind,
+    pub tag: u8,
+    pub expires_at: Option<u64>,
+    /// `None`: empty.
+    pub value: Option<CellCopy>,
 }
 
 /// A record that goes without a tombstone.

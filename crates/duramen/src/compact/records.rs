@@ -36,10 +36,10 @@
 use crate::Result;
 use crate::compact::blocks::Found;
 use crate::compact::compactor::{Compactor, ROUND_BYTES};
-use crate::compact::emptying::{BlockRecord, Contents, Emptied, EvictedRecord, Move};
+use crate::compact::emptying::{BlockRecord, Contents, Emptied, EvictedRecord, Move, Successor};
 use crate::compact::retired::Retired;
 use crate::compact::stale::KeyOf;
-use crate::evict::victims::{Chosen, EvictPlan, Tombstoned};
+use crate::evict::victims::{Chosen, EvictPlan};
 use crate::maintenance::Maintenance;
 use crate::table::tables::Table;
 use crate::tuning::Phase;
@@ -204,10 +204,7 @@ impl<M: Medium> Maintenance<M> {
             }
             rest = rest.saturating_sub(block_record.bytes());
             if goes {
-                emptied.add_replaced(
-                    block_record,
-                    self.evict_by_tombstone(compactor, table, block_record) == Tombstoned::Done,
-                );
+                emptied.add_replaced(block_record, self.evict_by_tombstone(compactor, table, block_record));
             } else if block_record.header.kind.is_cell() && !hidden {
                 emptied.add_replaced(block_record, self.move_cell(compactor, table, block_record));
             } else {
@@ -231,10 +228,7 @@ impl<M: Medium> Maintenance<M> {
             {
                 return false;
             }
-            emptied.add_replaced(
-                &block_record,
-                self.evict_by_tombstone(compactor, table, &block_record) == Tombstoned::Done,
-            );
+            emptied.add_replaced(&block_record, self.evict_by_tombstone(compactor, table, &block_record));
         }
         true
     }
@@ -468,7 +462,30 @@ impl<M: Medium> Maintenance<M> {
     /// Moves a cell, under its key's lock (invariant 3).
     /// False when it was superseded meanwhile.
     fn move_cell(&self, compactor: &mut Compactor, table: &Table, block_record: &BlockRecord<'_>) -> bool {
-        let BlockRecord { of: KeyOf { owner, key, hash }, place, .. } = *block_record;
+        let cell = || {
+            let record = self.records.record(block_record.place);
+            let Some(cell) = record.cell() else {
+                unreachable!("a cell stays one while a slot points to it")
+            };
+            let (tag, expires_at) = (record.head.tag(), record.expires_at());
+            let kind = cell::kind_to_append(self.log(), true);
+            Successor { kind, tag, expires_at, value: Some(self.records.copy_cell_locked(cell)) }
+        };
+        self.supersede(compactor, table, block_record, cell, || ())
+    }
+
+    /// Appends the record that `next` makes of a record here, under its key's lock and with the next version, and points
+    /// the slot to it. `then` is called before the lock is released. Room is reserved. False, and nothing is done, when
+    /// the record was superseded meanwhile.
+    pub(crate) fn supersede(
+        &self,
+        compactor: &mut Compactor,
+        table: &Table,
+        block_record: &BlockRecord<'_>,
+        next: impl FnOnce() -> Successor,
+        then: impl FnOnce(),
+    ) -> bool {
+        let BlockRecord { of: KeyOf { owner, key, hash }, place, header, .. } = *block_record;
         let (guard, epochs) = (reclaim::pin(), self.log().epochs());
         let unwinding = epochs.unwinding(&compactor.activity);
         let locked = table.index.lock(hash, &guard);
@@ -478,26 +495,35 @@ impl<M: Medium> Maintenance<M> {
             return false;
         };
         let epoch = epochs.enter(&compactor.activity);
-        let record = self.records.record(place);
-        let Some(cell) = record.cell() else { unreachable!("a cell stays one while a slot points to it") };
-        let (value, old) = (self.records.copy_cell_locked(cell), record.head);
-        let kind = cell::kind_to_append(self.log(), true);
+        let Successor { kind, tag, expires_at, value } = next();
+        let value = value.as_deref().unwrap_or_default();
         // No write of a caller: the version must exceed only those of the key's own records.
         let version = locked.next_version(Version(0));
-        let fields = Fields { kind, tag: old.tag(), expires_at: record.expires_at(), version, epoch, owner };
-        let body = Body { key, value: &value, crc: body_crc(compactor.appender.seed(), &[key, &value]) };
+        let fields = Fields { kind, tag, expires_at, version, epoch, owner };
+        let body = Body { key, value, crc: body_crc(compactor.appender.seed(), &[key, value]) };
         let appended = compactor.appender.append(self.log(), fields, body);
         let copy = match kind {
             Kind::CellSealed => compactor.appender.open_cell(self.log(), appended),
             _ => compactor.appender.make_durable(self.log(), appended),
         };
-        self.records.access.moved(place, copy.at(), &guard);
-        found.repoint(key, found.get().moved_to(copy), &self.records);
-        drop(locked);
+        let is_tombstone = kind == Kind::Tombstone;
+        if !is_tombstone {
+            self.records.access.moved(place, copy.at(), &guard);
+        }
+        // A slot that is not pending becomes pending only with another record: no active transaction can have replaced
+        // it (`Block::pin`).
+        let slot = found.get().moved_to(copy).with_tombstone(is_tombstone);
+        found.repoint(key, slot, &self.records);
         epochs.leave(&compactor.activity, epoch, Some(appended));
         unwinding.over();
-        self.log().blocks.of(place.0).live_sub(old.record_bytes());
-        self.log().blocks.of(appended.at.0).live_add(appended.bytes);
+        then();
+        drop(locked);
+        self.log().blocks.of(place.0).live_sub(header.record_bytes());
+        if slot.covers_no_older_records() {
+            compactor.activity.dead_add(appended.bytes as i64);
+        } else {
+            self.log().blocks.of(appended.at.0).live_add(appended.bytes);
+        }
         true
     }
 }

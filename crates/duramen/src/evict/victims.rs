@@ -28,7 +28,7 @@
 
 use crate::Result;
 use crate::compact::compactor::{Compactor, GRACE_MAX};
-use crate::compact::emptying::{BlockRecord, Contents, Emptied, EvictedRecord};
+use crate::compact::emptying::{BlockRecord, Contents, Emptied, EvictedRecord, Successor};
 use crate::compact::stale::KeyOf;
 use crate::evict::access::{CounterSizing, Counting, READS_AT_MAX, READS_MAX};
 use crate::evict::queues::{ByReads, Evicted, Listed, Passed};
@@ -38,11 +38,10 @@ use crate::options::{EvictBy, Eviction};
 use crate::table::retired::{Left, Until};
 use crate::table::tables::{Last, Table};
 use duramen_index::Slot;
-use duramen_log::appender::{Body, Fields};
 use duramen_log::blocks::Use;
-use duramen_log::format::record::{Kind, body_crc};
+use duramen_log::format::record::Kind;
 use duramen_log::format::superblock::Regime;
-use duramen_log::format::{Extent, Owner, Version};
+use duramen_log::format::{Extent, Owner};
 use duramen_log::space::Space;
 use duramen_log::sync::atomic::Ordering::Relaxed;
 use duramen_log::sync::lock;
@@ -119,14 +118,6 @@ enum Round {
     Vain,
     /// A command runs alone (invariant 5).
     Shut,
-}
-
-/// The result of evicting a key with a tombstone.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tombstoned {
-    Done,
-    /// Another thread wrote it meanwhile.
-    Superseded,
 }
 
 impl EvictPlan {
@@ -648,7 +639,7 @@ impl<M: Medium> Maintenance<M> {
                 && !self.records.is_expired(block_record.header.expires_at)
                 && compactor.appender.reserve_to_move(self.log(), self, most, most).is_ok()
             {
-                if self.evict_by_tombstone(compactor, table, block_record) == Tombstoned::Done {
+                if self.evict_by_tombstone(compactor, table, block_record) {
                     // Then it is a stale record like any other.
                     self.keep_originals(compactor, std::iter::once((block_record.of, most)));
                 }
@@ -723,51 +714,29 @@ impl<M: Medium> Maintenance<M> {
         true
     }
 
-    /// Appends a tombstone for a key and makes its slot point there. Room for it is reserved.
+    /// Appends a tombstone for a key and makes its slot point there. Room for it is reserved. False when the record was
+    /// superseded meanwhile.
     pub(crate) fn evict_by_tombstone(
         &self,
         compactor: &mut Compactor,
         table: &Table,
         block_record: &BlockRecord<'_>,
-    ) -> Tombstoned {
-        let BlockRecord { of, place, header, .. } = *block_record;
-        let guard = reclaim::pin();
-        let epochs = self.log().epochs();
-        let unwinding = epochs.unwinding(&compactor.activity);
-        let locked = table.index.lock(of.hash, &guard);
-        let Some(found) = locked.find(of.key, |slot| slot.location() == place) else {
-            drop(locked);
-            unwinding.over();
-            return Tombstoned::Superseded;
+    ) -> bool {
+        let mut names = None;
+        let tombstone = || {
+            names = self.records.whole_record(block_record.place).and_then(|record| record.root_ref());
+            Successor { kind: Kind::Tombstone, tag: 0, expires_at: None, value: None }
         };
-        let epoch = epochs.enter(&compactor.activity);
-        let names = self.records.whole_record(place).and_then(|record| record.root_ref());
-        let version = locked.next_version(Version(0));
-        let fields =
-            Fields { kind: Kind::Tombstone, tag: 0, expires_at: None, version, epoch, owner: of.owner };
-        let crc = body_crc(compactor.appender.seed(), &[of.key, &[]]);
-        let appended = compactor.appender.append(self.log(), fields, Body { key: of.key, value: &[], crc });
-        let copy = compactor.appender.make_durable(self.log(), appended);
-        // A slot that is not pending becomes pending only with another record: no active transaction can have replaced
-        // it (`Block::pin`).
-        let slot = found.get().moved_to(copy).with_tombstone(true);
-        found.repoint(of.key, slot, &self.records);
-        epochs.leave(&compactor.activity, epoch, Some(appended));
-        unwinding.over();
-        self.notify_evicted(table, block_record);
-        drop(locked);
-        table.count_keys(compactor.activity.shard, -1);
-        self.log().blocks.of(place.0).live_sub(header.record_bytes());
-        if slot.covers_no_older_records() {
-            compactor.activity.dead_add(appended.bytes as i64);
-        } else {
-            self.log().blocks.of(appended.at.0).live_add(appended.bytes);
+        let notify = || self.notify_evicted(table, block_record);
+        if !self.supersede(compactor, table, block_record, tombstone, notify) {
+            return false;
         }
+        table.count_keys(compactor.activity.shard, -1);
         if let Some(names) = names {
             self.records.tables.release_root(names);
         }
         self.note_evicted(compactor, block_record);
-        Tombstoned::Done
+        true
     }
 
     fn note_evicted(&self, compactor: &mut Compactor, block_record: &BlockRecord<'_>) {

@@ -2,4 +2,5 @@
 //! that is replaced. Recovery is [`crate::recover`]'s.
 
 pub(crate) mod old;
+pub(crate) mod place;
 pub(crate) mod write;

@@ -5,11 +5,10 @@ use crate::records::Records;
 use crate::table::tables::{RootRef, Table};
 use crate::writer::WriterState;
 use duramen_index::Slot;
-use duramen_index::either::{Locked, Place};
+use duramen_index::either::Place;
 use duramen_log::durability::Activity;
 use duramen_log::format::Epoch;
-use duramen_log::read::Unknown;
-use duramen_media::{Medium, Offset};
+use duramen_media::Medium;
 
 /// The previous target of a key's slot before a write.
 #[derive(Clone, Copy)]
@@ -31,21 +30,6 @@ impl<'a> Old<'a> {
     #[inline]
     pub(crate) fn names(&self) -> Option<RootRef> {
         if self.slot.is_tombstone() { None } else { self.record?.root_ref() }
-    }
-
-    /// The current record of `key`, which is locked, and the place of a damaged record that may be the key's.
-    pub(crate) fn find<M: Medium>(
-        records: &'a Records<M>,
-        table: &Table,
-        locked: &Locked<'_>,
-        key: &[u8],
-    ) -> (Option<Self>, Offset) {
-        let mut unknown = Unknown::default();
-        let found = locked
-            .find_with(key, |slot| Some((slot, records.look_up_for_write(table, slot, key, &mut unknown)?)));
-        let old = found.map(|(_, (slot, existing))| Self::new(records, slot, existing.whole()));
-        let damaged = if old.is_some_and(|old| old.record.is_some()) { Offset(0) } else { unknown.at };
-        (old, damaged)
     }
 
     /// Points the key's slot, whose target was `old`, to the record of `new`, which supersedes it. Returns the slot.

@@ -5,8 +5,9 @@ use crate::get::stamp::Stamp;
 use crate::get::value::CollectionId;
 use crate::get::value::Meta;
 use crate::put::old::Old;
+use crate::put::place::Current;
 use crate::records::Records;
-use crate::table::tables::{RootRef, Table, Target};
+use crate::table::tables::{Table, Target};
 use crate::transaction::batch::root_value;
 use crate::writer::{Swap, WriteContext, WriterState, purpose_of};
 use duramen_index::Slot;
@@ -17,7 +18,6 @@ use duramen_log::format::record::{Appended, Kind, Trailer, body_crc, head_bytes,
 use duramen_log::format::{Epoch, Version};
 use duramen_log::open_block::Purpose;
 use duramen_log::reachable::Reachable;
-use duramen_log::read::Unknown;
 use duramen_log::sync::reclaim::{self};
 use duramen_media::{Medium, Offset};
 
@@ -299,26 +299,16 @@ impl WriterState {
             let version = self.gave(locked.next_version(floor));
             self.append(writing, version)
         });
-        let (mut unknown_record, mut old) = (Unknown::default(), None);
-        // Not the result of `find`, which would be copied before the record has come from memory.
-        let found = locked.find(key, |slot| {
-            records.log.fetch_old(slot.location(), key.len());
-            let own = records.look_up_for_write(table, slot, key, &mut unknown_record);
-            old = own.map(|own| Old::new(records, slot, own.whole()));
-            old.is_some()
-        });
+        let current = Current::look_up(records, table, &locked, key);
         // A transaction record of an active transaction is checked first.
         if writing.has_transaction_records
-            && let Some(Old { slot, record: Some(record), .. }) = &old
+            && let Some(Old { slot, record: Some(record), .. }) = &current.old
             && let Some(transaction) = records.running_at(*slot, record)
         {
             self.unstage();
             return (Wrote::Running(transaction), false, None);
         }
-        // A slot that may be the key's, and is not known to be, stays: see `damage`.
-        let unknown = unknown_record.is_some() && found.is_none();
-        let present = old.as_ref().is_some_and(|old| old.present) || (unknown && unknown_record.may_be_live);
-        if let Some(wrote) = self.unwritten(writing, old.as_ref(), unknown_record, present) {
+        if let Some(wrote) = self.unwritten(writing, &current) {
             debug_assert!(ahead.is_none(), "a record that was appended ahead must be written");
             self.unstage();
             return (wrote, false, None);
@@ -333,27 +323,16 @@ impl WriterState {
         let slot = Slot::to(self.make_reachable(writing, appended)).with_tombstone(new.is_none());
         self.appender.count_live(appended.bytes);
         self.activity.written_add(appended.bytes);
-        let crowded = match found {
-            Some(place) => {
-                Old::supersede(old.as_ref(), key, &place, slot, records);
-                false
-            }
-            // The number of the key's records in damaged blocks is unknown.
-            None if unknown => locked.insert(key, slot.hiding_unknown(), records),
-            None => locked.insert(key, slot, records),
-        };
-        if let (Kind::Root, Some((_, Meta { collection: Some(CollectionId(owner)), .. }))) = (ready.kind, new)
-        {
-            // Before anybody can seal its block.
-            records.tables.root_written(RootRef { owner, place: appended.at });
-        }
+        let value = (appended.at, new.map(|(_, meta)| meta));
+        let crowded = current.point_to(records, &locked, key, slot, value);
         if let Some(turn) = turn {
             self.appender.end_turn(turn);
         }
         drop(locked);
+        let (was, old) = (current.is_present(), current.old);
         self.account(writing, old.as_ref(), appended);
         let replaced = old.filter(|old| old.present).and_then(|old| Some(old.record?.meta()));
-        (Wrote::Done { epoch, was: present, replaced }, crowded, Some(appended))
+        (Wrote::Done { epoch, was, replaced }, crowded, Some(appended))
     }
 
     /// Abandons the staged record: its space is dead.
@@ -364,20 +343,14 @@ impl WriterState {
         self.activity.dead_add(bytes as i64);
     }
 
-    /// The result if nothing is to be written, for a key whose newest record is `old`, or may be the damaged
-    /// `unknown_record`. `None`: the write proceeds.
+    /// The result if nothing is to be written. `None`: the write proceeds.
     #[inline(always)]
-    fn unwritten<M: Medium>(
-        &self,
-        writing: &LockedPut<'_, M>,
-        old: Option<&Old<'_>>,
-        unknown_record: Unknown,
-        present: bool,
-    ) -> Option<Wrote> {
+    fn unwritten<M: Medium>(&self, writing: &LockedPut<'_, M>, current: &Current<'_, '_>) -> Option<Wrote> {
         let LockedPut { records, table, ready, .. } = *writing;
+        let (old, unknown) = (current.old.as_ref(), current.unknown);
         let changed = match ready.ask.want {
-            Condition::Stamp(_) if unknown_record.is_some() && old.is_none_or(|old| old.record.is_none()) => {
-                return Some(Wrote::Damaged { at: unknown_record.at });
+            Condition::Stamp(_) if unknown.is_some() && old.is_none_or(|old| old.record.is_none()) => {
+                return Some(Wrote::Damaged { at: unknown.at });
             }
             Condition::Stamp(stamp) => {
                 stamp != records.stamp_of(table, old.and_then(|old| old.record.as_ref()), ready.hash)
@@ -387,7 +360,7 @@ impl WriterState {
         if changed {
             return Some(Wrote::Changed { epoch: self.visible_epoch(records, old) });
         }
-        if ready.ask.new.is_none() && !present && !(unknown_record.is_some() && old.is_none()) {
+        if ready.ask.new.is_none() && !current.is_present() && !current.is_unknown() {
             return Some(Wrote::Absent { epoch: self.visible_epoch(records, old) });
         }
         None

@@ -9,6 +9,7 @@
 
 use crate::get::value::Record;
 use crate::put::old::Old;
+use crate::put::place::Current;
 use crate::records::Records;
 use crate::table::tables::Table;
 use crate::transaction::batch::{Batch, BatchWrite, Expect};
@@ -189,9 +190,9 @@ impl WriterState {
         lock: &Locked<'_>,
         key: &[u8],
     ) -> Result<std::result::Result<Option<Old<'a>>, Trailer>> {
-        let (old, damaged) = Old::find(records, table, lock, key);
-        records.error_if_damaged(damaged)?;
-        old.map_or(Ok(Ok(None)), |old| self.before_own(records, old))
+        let current = Current::look_up(records, table, lock, key);
+        records.error_if_damaged(current.damaged())?;
+        current.old.map_or(Ok(Ok(None)), |old| self.before_own(records, old))
     }
 
     /// The record before this transaction's own writes. Inner `Err`: another active transaction has written the key.

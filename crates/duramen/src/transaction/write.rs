@@ -47,6 +47,7 @@ use crate::get::value::CollectionId;
 use crate::get::value::{Meta, Record};
 use crate::locks::check_free;
 use crate::put::old::Old;
+use crate::put::place::Current;
 use crate::records::Records;
 use crate::table::tables::{RootRef, Table, Target};
 use crate::transaction::apply::Compared;
@@ -63,7 +64,6 @@ use duramen_log::format::record::{
 };
 use duramen_log::format::transaction::TransactionSum;
 use duramen_log::format::{Epoch, Owner, TransactionId, Version};
-use duramen_log::read::Unknown;
 use duramen_log::sync::Backoff;
 use duramen_log::sync::holding::{Place, What};
 use duramen_log::sync::reclaim;
@@ -364,51 +364,33 @@ impl WriterState {
         let id = TransactionId(self.transaction_id());
         // Read the clock under the lock, so that versions of one stripe follow the lock order.
         let floor = self.floor(records);
-        let mut unknown_record = Unknown::default();
-        // As in a put: not the result of `find`.
-        let mut old = None;
-        let found = locked.find(key, |slot| {
-            let existing = records.look_up_for_write(table, slot, key, &mut unknown_record);
-            old = existing.map(|existing| Old::new(records, slot, existing.whole()));
-            old.is_some()
-        });
-        let running = match &old {
+        let current = Current::look_up(records, table, &locked, key);
+        let old = current.old.as_ref();
+        let running = match old {
             Some(Old { slot, record: Some(record), .. }) => records.running_at(*slot, record),
             _ => None,
         };
         if let Some(other) = running.filter(|running| running.transaction != id) {
             return Wrote::Running(other);
         }
-        let unknown = unknown_record.is_some() && found.is_none();
-        let present = old.as_ref().is_some_and(|old| old.present) || (unknown && unknown_record.may_be_live);
         if asks || new.is_none() {
-            self.require_durable_for(records, old.as_ref(), id);
+            self.require_durable_for(records, old, id);
         }
-        if new.is_none() && !present && !unknown {
+        if new.is_none() && !current.is_present() && !current.is_unknown() {
             return Wrote::Absent { by_own: running.is_some() };
         }
-        if let Some(old) = &old
+        if let Some(old) = old
             && !self.pin_previous(records, old.slot.location())
         {
             return Wrote::Moved;
         }
         let version = self.gave(locked.next_version(floor));
-        let before = old.as_ref().map_or(Slot::default(), |old| old.slot);
-        let (appended, slot) =
-            self.append_in_transaction(records, write, write.fields(table.owner, version, epoch), before);
-        let crowded = match found {
-            Some(place) => {
-                Old::supersede(old.as_ref(), key, &place, slot, records);
-                false
-            }
-            None if unknown => locked.insert(key, slot.hiding_unknown(), records),
-            None => locked.insert(key, slot, records),
-        };
-        if let Some((_, Meta { collection: Some(CollectionId(owner)), .. })) = new {
-            records.tables.root_written(RootRef { owner, place: appended.at });
-            if let Some(running) = &mut self.transaction {
-                running.root_at = appended.at;
-            }
+        let fields = write.fields(table.owner, version, epoch);
+        let (appended, slot) = self.append_in_transaction(records, write, fields, current.slot());
+        let value = (appended.at, new.map(|(_, meta)| meta));
+        let crowded = current.point_to(records, &locked, key, slot, value);
+        if let (Some((_, Meta { collection: Some(_), .. })), Some(running)) = (new, &mut self.transaction) {
+            running.root_at = appended.at;
         }
         locked.count_transaction_record(true);
         if self.sees_others(table)
@@ -417,6 +399,7 @@ impl WriterState {
             records.stripes().begin_active(hash, &mut transactions.counted);
         }
         drop(locked);
+        let old = current.old;
         self.count_key(table, old.as_ref(), new.is_some());
         let lost = old.as_ref().and_then(Old::names);
         if let Some(running) = &mut self.transaction {

@@ -334,6 +334,22 @@ impl<'w> Txn<'w> {
         }
     }
 
+    /// When `key` expires; `None` if it does not, or is not there.
+    pub fn expires_at(&mut self, db: u8, key: &[u8]) -> Result<Option<u64>> {
+        let Some(at) = self.entry(db, key) else { return Ok(None) };
+        if matches!(self.worker.scratch.entries[at].write, Write::None)
+            && self.worker.scratch.entries[at].seen.is_none()
+        {
+            self.is_there(at)?;
+        }
+        let entry = &self.worker.scratch.entries[at];
+        let life = match (&entry.write, entry.seen) {
+            (Write::None, seen) => seen.unwrap_or(Life::Absent),
+            (write, _) => write.life(),
+        };
+        Ok(if let Life::Until(time) = life { Some(time) } else { None })
+    }
+
     /// Whether the key of an entry is there.
     fn is_there(&mut self, at: usize) -> Result<bool> {
         let Self { worker, now, .. } = self;

@@ -36,11 +36,14 @@ struct Place {
     at: usize,
 }
 
-/// Clients choose the keys, and must not know which of them collide.
-fn hash_of(id: &[u8]) -> u64 {
+/// Clients choose the keys, and must not know which of them collide. Not of the bytes in the arena: they were just
+/// stored, in other pieces than this reads, and the CPU would wait until they had left it (a tenth of a DEL of 10,000).
+fn hash_of(db: u8, key: &[u8]) -> u64 {
     static SECRETS: LazyLock<RapidSecrets> =
         LazyLock::new(|| RapidSecrets::seed(RandomState::new().hash_one(())));
-    rapidhash_v3_seeded(id, &SECRETS)
+    // Odd, so that each database changes the hash.
+    const OF_DATABASE: u64 = 0x9e37_79b9_7f4a_7c15;
+    rapidhash_v3_seeded(key, &SECRETS) ^ u64::from(db).wrapping_mul(OF_DATABASE)
 }
 
 fn insert(by_key: &mut HashTable<Place>, hash: u64, at: usize) {
@@ -50,7 +53,7 @@ fn insert(by_key: &mut HashTable<Place>, hash: u64, at: usize) {
 /// The memory of a transaction, kept by the worker for the next one.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    // Keys, each after the byte of its database, and small values of the entries, end to end.
+    // Keys and small values of the entries, end to end.
     pub(super) arena: Vec<u8>,
     pub(super) entries: Vec<Entry>,
     // By database and key; filled when there are more than LINEAR_ENTRIES.
@@ -147,16 +150,14 @@ impl Scratch {
 
     /// The entry of `key` in `db`, made if need be (invariant 1 of the transaction).
     pub(super) fn entry(&mut self, db: u8, key: &[u8]) -> usize {
-        let start = self.arena.len();
-        self.arena.push(db);
-        self.arena.extend_from_slice(key);
         let at = self.entries.len();
-        let hash = if at > LINEAR_ENTRIES { hash_of(&self.arena[start..]) } else { 0 };
-        if let Some(at) = self.find(&self.arena[start..], hash) {
-            self.arena.truncate(start);
+        let hash = if at > LINEAR_ENTRIES { hash_of(db, key) } else { 0 };
+        if let Some(at) = self.find(db, key, hash) {
             return at;
         }
-        let key = start + 1..self.arena.len();
+        let start = self.arena.len();
+        self.arena.extend_from_slice(key);
+        let key = start..self.arena.len();
         self.entries.push(Entry {
             db,
             key,
@@ -168,31 +169,27 @@ impl Scratch {
         });
         if at == LINEAR_ENTRIES {
             let Self { arena, entries, by_key, .. } = self;
-            entries.iter().enumerate().for_each(|(at, e)| insert(by_key, hash_of(&arena[e.id()]), at));
+            let hash_of = |entry: &Entry| hash_of(entry.db, &arena[entry.key.clone()]);
+            entries.iter().enumerate().for_each(|(at, entry)| insert(by_key, hash_of(entry), at));
         } else if at > LINEAR_ENTRIES {
             insert(&mut self.by_key, hash, at);
         }
         at
     }
 
-    /// The entry of the key whose database and bytes these are, and this their hash, if there are too many for a walk.
-    fn find(&self, id: &[u8], hash: u64) -> Option<usize> {
+    /// The entry of a key, and this its hash, if there are too many for a walk.
+    fn find(&self, db: u8, key: &[u8], hash: u64) -> Option<usize> {
+        let is_it = |entry: &Entry| entry.db == db && self.arena[entry.key.clone()] == *key;
         if self.entries.len() > LINEAR_ENTRIES {
-            let is_it = |place: &Place| self.arena[self.entries[place.at].id()] == *id;
-            return self.by_key.find(hash, is_it).map(|place| place.at);
+            return self.by_key.find(hash, |place| is_it(&self.entries[place.at])).map(|place| place.at);
         }
-        self.entries.iter().position(|entry| self.arena[entry.id()] == *id)
+        self.entries.iter().position(is_it)
     }
 
     /// Whether there is a pending write of this key.
     pub(super) fn writes(&self, db: u8, key: &[u8]) -> bool {
-        let at = if self.entries.len() > LINEAR_ENTRIES {
-            let id = [&[db], key].concat();
-            self.find(&id, hash_of(&id))
-        } else {
-            self.entries.iter().position(|entry| entry.db == db && self.arena[entry.key.clone()] == *key)
-        };
-        at.is_some_and(|at| !matches!(self.entries[at].write, Write::None))
+        let hash = if self.entries.len() > LINEAR_ENTRIES { hash_of(db, key) } else { 0 };
+        self.find(db, key, hash).is_some_and(|at| !matches!(self.entries[at].write, Write::None))
     }
 
     pub(super) fn payload(&mut self, bytes: &[u8]) -> Payload {
@@ -216,11 +213,6 @@ impl Scratch {
 }
 
 impl Entry {
-    /// Where its database and key lie.
-    fn id(&self) -> Range<usize> {
-        self.key.start - 1..self.key.end
-    }
-
     /// The value to write, as the engine takes it; `None` for a delete.
     pub(super) fn value<'a>(&'a self, arena: &'a [u8]) -> Option<(Stored<'a>, Meta)> {
         let (bytes, mut meta) = self.write.value(arena, self.key.len())?;
@@ -323,7 +315,10 @@ pub(super) fn stored<'v>(
     now: u64,
 ) -> Result<Option<Value<'v>>> {
     let entry = &mut scratch.entries[at];
-    let (_, value) = get(keyspace, writer, entry.db, &scratch.arena[entry.key.clone()])?;
+    let value = match keyspace.table(entry.db) {
+        Some(table) => writer.read(table).get(&scratch.arena[entry.key.clone()])?,
+        None => None,
+    };
     let value = value.filter(|value| value.expires_at().is_none_or(|time| time > now));
     entry.seen = Some(value.as_ref().map_or(Life::Absent, |value| Life::of(value.expires_at())));
     entry.seen_bytes = value.as_ref().map_or(0, |value| value.len());

@@ -48,7 +48,7 @@ pub fn remember(
     let tracking = &server.tracking;
     for place in spec.keys(args).into_iter().flatten() {
         let key = args.at(place.index);
-        let expires_at = txn.look(session.db, key)?.and_then(|found| found.expires_at);
+        let expires_at = txn.expires_at(session.db, key)?;
         tracking.remember(key, session.client.id, session.db, expires_at);
     }
     Ok(())

@@ -69,11 +69,7 @@ pub fn sintercard(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         limit = args.count(at + 1).ok_or(CommandError::new("ERR LIMIT can't be negative"))?;
     }
     let count_max = if limit == 0 { usize::MAX } else { limit };
-    let mut sets = Vec::with_capacity(keys);
-    for key in args.from(2).take(keys) {
-        let set = call.stats.read(call.txn.set(call.session.db, key)?);
-        sets.push((key, set.map(|set| set.len())));
-    }
+    let sets = lengths(call, args.from(2).take(keys))?;
     let count = count_common(call, sets, count_max)?;
     call.reply.count(count);
     Ok(())
@@ -109,13 +105,17 @@ pub fn count_common(
             })?;
         }
         let is_all = members.len() < most;
-        for &key in &others {
-            let Some(set) = call.txn.set_or_sorted_set(db, key)? else { return Ok(0) };
+        call.each_key(others.iter().copied(), |call, key| {
+            let Some(set) = call.txn.set_or_sorted_set(db, key)? else {
+                members.clear();
+                return Ok(());
+            };
             let mut is_there = Vec::with_capacity(members.len());
             set.get_each(members.iter().map(Vec::as_slice), |found| is_there.push(found.is_some()))?;
             let mut is_there = is_there.into_iter();
             members.retain(|_| is_there.next().unwrap_or(false));
-        }
+            Ok(())
+        })?;
         if is_all || members.len() >= count_max {
             return Ok(members.len().min(count_max));
         }
@@ -175,36 +175,45 @@ fn combine(
             then(call, members)
         }
         Operation::Intersection => {
-            let mut sets = Vec::with_capacity(keys.len());
-            for key in keys {
-                let set = call.stats.read(call.txn.set(call.session.db, call.args.at(key))?);
-                sets.push((key, set.map(|set| set.len())));
-            }
+            let mut sets = lengths(call, call.args.from(keys.start).take(keys.len()))?;
             if sets.iter().any(|(_, len)| len.is_none()) {
                 return then(call, Vec::new());
             }
             // The members of the smallest are looked up in the others, one by one.
             sets.sort_by_key(|(_, len)| *len);
-            let smallest_key = call.args.at(sets[0].0);
+            let smallest_key = sets[0].0;
             let smallest = call.txn.set(call.session.db, smallest_key)?;
             let Some(smallest) = smallest.map(|set| set.detached()).transpose()? else {
                 return then(call, Vec::new());
             };
             let mut members = smallest.list()?;
             // A key that is named again has what it has.
-            for key in sets[1..].iter().map(|(key, _)| call.args.at(*key)).filter(|key| *key != smallest_key)
-            {
-                if members.is_empty() {
-                    break;
+            let others = sets[1..].iter().map(|(key, _)| *key).filter(|key| *key != smallest_key);
+            call.each_key(others, |call, key| {
+                if !members.is_empty() {
+                    let set = call.txn.set(call.session.db, key)?;
+                    let before = std::mem::take(&mut members);
+                    members = set.map_or_else(|| Ok(Vec::new()), |set| filter(&set, before, true))?;
                 }
-                members = match call.txn.set(call.session.db, key)? {
-                    Some(set) => filter(&set, members, true)?,
-                    None => Vec::new(),
-                };
-            }
+                Ok(())
+            })?;
             then(call, members)
         }
     }
+}
+
+/// The length of the set at each of these keys; `None` if the key is missing.
+fn lengths<'k>(
+    call: &mut Call<'_, '_>,
+    keys: impl Iterator<Item = &'k [u8]>,
+) -> Result<Vec<(&'k [u8], Option<usize>)>, CommandError> {
+    let mut sets = Vec::with_capacity(keys.size_hint().0);
+    call.each_key(keys, |call, key| {
+        let set = call.stats.read(call.txn.set(call.session.db, key)?);
+        sets.push((key, set.map(|set| set.len())));
+        Ok(())
+    })?;
+    Ok(sets)
 }
 
 /// A copy of the set whose key is this argument.

@@ -127,6 +127,11 @@ fn group_in_full(
     group: &Group,
     most: usize,
 ) -> Result<(), CommandError> {
+    // The consumers of all groups are known here, so the counts are.
+    let first_pending = |consumer, pending_len| match pending_len {
+        0 => Ok(Vec::new()),
+        _ => stream.pending_from(group, StreamId::MIN, consumer, most),
+    };
     reply.map(7);
     reply.bulk(b"name");
     reply.bulk(group.name());
@@ -135,7 +140,7 @@ fn group_in_full(
     maybe(reply, "lag", stream.lag(group));
     integer(reply, "pel-count", group.pending_len() as i64);
     reply.bulk(b"pending");
-    let pending = stream.pending_from(group, StreamId::MIN, None, most)?;
+    let pending = first_pending(None, group.pending_len())?;
     reply.array(pending.len());
     for (id, pending) in pending {
         reply.array(4);
@@ -154,7 +159,7 @@ fn group_in_full(
         integer(reply, "active-time", consumer.active_at().unwrap_or(-1));
         integer(reply, "pel-count", consumer.pending_len() as i64);
         reply.bulk(b"pending");
-        let pending = stream.pending_from(group, StreamId::MIN, Some(number), most)?;
+        let pending = first_pending(Some(number), consumer.pending_len())?;
         reply.array(pending.len());
         for (id, pending) in pending {
             reply.array(3);
