@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::headroom;
-use crate::types::{DataType, Type, Value};
+use crate::types::{DataType, Scalar, Type, Value};
 
 /// The representation of a value in columns, registers and records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -110,8 +110,8 @@ impl Column {
                     Value::Null => &[],
                     _ => return Err(Error::evaluation(format!("{value:?} in a column of texts"))),
                 };
-                places.push([bytes.len() as u64, text.len() as u64]);
                 headroom::reserve(bytes, text.len())?;
+                places.push([bytes.len() as u64, text.len() as u64]);
                 bytes.extend_from_slice(text);
             }
             (_, value) => return Err(Error::evaluation(format!("{value:?} in a column of another type"))),
@@ -119,23 +119,78 @@ impl Column {
         Ok(())
     }
 
-    /// Appends a text without a [`Value`] around it.
-    pub fn push_text(&mut self, text: &[u8]) {
-        if let Values::Text(places, bytes) = &mut self.values {
-            places.push([bytes.len() as u64, text.len() as u64]);
-            bytes.extend_from_slice(text);
-            if self.nullable {
-                self.nulls.push(0);
+    /// Appends NULL; the type is nullable.
+    pub fn push_null(&mut self) {
+        debug_assert!(self.nullable, "NULL in a column that is NOT NULL");
+        self.nulls.push(1);
+        match &mut self.values {
+            Values::Boolean(values) => values.push(0),
+            Values::Int(values) => values.push(0),
+            Values::Float(values) => values.push(0.0),
+            Values::Double(values) => values.push(0.0),
+            Values::Decimal(values) => values.push(0),
+            Values::Text(places, bytes) => places.push([bytes.len() as u64, 0]),
+        }
+    }
+
+    /// Appends a text to a column of texts.
+    pub fn push_text(&mut self, text: &[u8]) -> Result<()> {
+        let Values::Text(places, bytes) = &mut self.values else {
+            return Err(Error::evaluation("a text in a column of another type"));
+        };
+        headroom::reserve(bytes, text.len())?;
+        places.push([bytes.len() as u64, text.len() as u64]);
+        bytes.extend_from_slice(text);
+        if self.nullable {
+            self.nulls.push(0);
+        }
+        Ok(())
+    }
+
+    /// Appends an integer, a date or a time to a column of these.
+    pub fn push_int(&mut self, value: i64) -> Result<()> {
+        let Values::Int(values) = &mut self.values else {
+            return Err(Error::evaluation("an integer in a column of another type"));
+        };
+        values.push(value);
+        if self.nullable {
+            self.nulls.push(0);
+        }
+        Ok(())
+    }
+
+    /// The value of a row.
+    pub fn get(&self, row: usize) -> Scalar<'_> {
+        if self.nullable && self.nulls[row] != 0 {
+            return Scalar::Null;
+        }
+        match &self.values {
+            Values::Boolean(values) => Scalar::Boolean(values[row] != 0),
+            Values::Int(values) => Scalar::Int(values[row]),
+            Values::Float(values) => Scalar::Float(values[row]),
+            Values::Double(values) => Scalar::Double(values[row]),
+            Values::Decimal(values) => Scalar::Decimal(values[row]),
+            Values::Text(places, bytes) => {
+                let [start, length] = places[row].map(|word| word as usize);
+                Scalar::Text(&bytes[start..start + length])
             }
         }
     }
 
-    /// Appends an integer, a date or a time without a [`Value`] around it.
-    pub fn push_int(&mut self, value: i64) {
-        if let Values::Int(values) = &mut self.values {
-            values.push(value);
-            if self.nullable {
-                self.nulls.push(0);
+    /// Removes all values after the first `rows`.
+    fn truncate(&mut self, rows: usize) {
+        self.nulls.truncate(rows);
+        match &mut self.values {
+            Values::Boolean(values) => values.truncate(rows),
+            Values::Int(values) => values.truncate(rows),
+            Values::Float(values) => values.truncate(rows),
+            Values::Double(values) => values.truncate(rows),
+            Values::Decimal(values) => values.truncate(rows),
+            Values::Text(places, bytes) => {
+                if let Some([start, _]) = places.get(rows) {
+                    bytes.truncate(*start as usize);
+                }
+                places.truncate(rows);
             }
         }
     }
@@ -263,6 +318,21 @@ impl Batch {
         Ok(Batch { columns: columns?, rows: 0, clock: 0 })
     }
 
+    /// Completes a row whose values were appended to all columns.
+    pub fn end_row(&mut self) {
+        self.rows += 1;
+        debug_assert!(self.columns.iter().all(|column| column.len() == self.rows), "a value for each column");
+    }
+
+    /// Removes the values of a row that is not complete.
+    pub fn undo_row(&mut self) {
+        for column in &mut self.columns {
+            if column.len() > self.rows {
+                column.truncate(self.rows);
+            }
+        }
+    }
+
     /// Appends a row.
     pub fn push(&mut self, row: &[Value]) -> Result<()> {
         for (column, value) in self.columns.iter_mut().zip(row) {
@@ -291,5 +361,29 @@ impl Batch {
             }
         }
         self.rows = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_incomplete_row_leaves_nothing_in_any_column() {
+        let types = [Type::nullable(DataType::STRING), Type::not_null(DataType::Int)];
+        let mut batch = Batch::new(&types).unwrap();
+        for text in ["a", "bc"] {
+            batch.columns[0].push_text(text.as_bytes()).unwrap();
+            batch.columns[1].push_int(7).unwrap();
+            batch.end_row();
+            // The rest of the row is missing.
+            batch.columns[0].push_text(b"undone").unwrap();
+            batch.undo_row();
+        }
+        assert_eq!((batch.rows(), batch.columns[0].len(), batch.columns[1].len()), (2, 2, 2));
+        assert_eq!([0, 1].map(|row| batch.columns[0].get(row)), [Scalar::Text(b"a"), Scalar::Text(b"bc")]);
+        let Values::Text(_, bytes) = &batch.columns[0].values else { panic!() };
+        assert_eq!(bytes, b"abc");
+        assert_eq!(batch.columns[0].nulls, [0, 0]);
     }
 }

@@ -9,7 +9,8 @@
 //! 4. [`plan`]: statements to a typed logical plan, its changelog, and the rules that improve it.
 //! 5. [`physical`]: the plan as pipelines and the breakers between them, with the layout of their state.
 //! 6. [`compile`]: the plan as machine code over [`batch`]es and [`state`].
-//! 7. [`reference`](mod@reference): runs a logical plan over finite input, slowly and plainly. It is the oracle for
+//! 7. [`formats`]: records of CSV and JSON, read into batches and written from rows.
+//! 8. [`reference`](mod@reference): runs a logical plan over finite input, slowly and plainly. It is the oracle for
 //!    everything that runs fast.
 //!
 //! Use [`Pipeline`] to run a job, and [`Session`] to run statements.
@@ -24,6 +25,7 @@ mod connectors;
 mod document;
 pub mod error;
 pub mod expr;
+pub mod formats;
 pub mod function;
 mod headroom;
 pub mod nexmark;

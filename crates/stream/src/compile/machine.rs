@@ -18,7 +18,7 @@ use crate::function::Clock;
 use crate::plan::changelog::RowKind;
 use crate::plan::{self, window_time};
 use crate::state::{Get, MemoryLimit, Numbers, Put, Reader, Sessions, State, Table, Window, write_word};
-use crate::types::{DataType, Value};
+use crate::types::{DataType, Scalar, Value};
 
 use super::texts::{Texts, text_at};
 
@@ -144,23 +144,48 @@ impl<'r> Rows<'r> {
 
     /// Each row with its kind.
     pub fn iter(&self) -> impl Iterator<Item = (RowKind, Vec<Value>)> + '_ {
-        self.words.chunks_exact(self.layout.words).map(|row| {
-            let kind = match row[0] {
-                0 => RowKind::Insert,
-                1 => RowKind::UpdateBefore,
-                2 => RowKind::UpdateAfter,
-                _ => RowKind::Delete,
-            };
-            let field = |field: usize| {
-                let (shape, _, word) = self.layout.fields[field];
-                if self.layout.is_null(row, field) {
-                    Value::Null
-                } else {
-                    value_of(shape, &self.types[field], &row[word..])
-                }
-            };
-            (kind, (0..self.types.len()).map(field).collect())
-        })
+        self.borrowed().map(|row| (row.kind(), row.fields().map(|(value, ty)| value.to_value(ty)).collect()))
+    }
+
+    /// Each row, without memory of its own.
+    pub fn borrowed(&self) -> impl Iterator<Item = RowRef<'_>> + '_ {
+        let row = |words| RowRef { words, layout: self.layout, types: self.types };
+        self.words.chunks_exact(self.layout.words).map(row)
+    }
+}
+
+/// One of [`Rows`].
+#[derive(Debug, Clone, Copy)]
+pub struct RowRef<'r> {
+    words: &'r [u64],
+    layout: &'r RowLayout,
+    types: &'r [DataType],
+}
+
+impl<'r> RowRef<'r> {
+    /// Its kind.
+    pub fn kind(&self) -> RowKind {
+        match self.words[0] {
+            0 => RowKind::Insert,
+            1 => RowKind::UpdateBefore,
+            2 => RowKind::UpdateAfter,
+            _ => RowKind::Delete,
+        }
+    }
+
+    /// Its fields with their types, in order.
+    pub fn fields(self) -> impl Iterator<Item = (Scalar<'r>, &'r DataType)> {
+        (0..self.types.len()).map(move |field| self.field(field))
+    }
+
+    /// A field and its type.
+    pub fn field(&self, field: usize) -> (Scalar<'r>, &'r DataType) {
+        let (shape, _, word) = self.layout.fields[field];
+        let value = match self.layout.is_null(self.words, field) {
+            true => Scalar::Null,
+            false => scalar_at(shape, &self.words[word..]),
+        };
+        (value, &self.types[field])
     }
 }
 
@@ -174,20 +199,14 @@ pub fn kind_word(kind: RowKind) -> i64 {
     }
 }
 
-fn value_of(shape: Shape, ty: &DataType, words: &[u64]) -> Value {
+fn scalar_at(shape: Shape, words: &[u64]) -> Scalar<'_> {
     match shape {
-        Shape::Boolean => Value::Boolean(words[0] & 1 != 0),
-        Shape::Int => Value::Int(words[0] as i64),
-        Shape::Float => Value::Float(f32::from_bits(words[0] as u32)),
-        Shape::Double => Value::Double(f64::from_bits(words[0])),
-        Shape::Decimal => Value::Decimal((u128::from(words[0]) | u128::from(words[1]) << 64) as i128),
-        Shape::Text => {
-            let bytes = text_at(words[0], words[1]);
-            match ty {
-                DataType::Bytes => Value::Bytes(bytes.into()),
-                _ => Value::string(String::from_utf8_lossy(bytes)),
-            }
-        }
+        Shape::Boolean => Scalar::Boolean(words[0] & 1 != 0),
+        Shape::Int => Scalar::Int(words[0] as i64),
+        Shape::Float => Scalar::Float(f32::from_bits(words[0] as u32)),
+        Shape::Double => Scalar::Double(f64::from_bits(words[0])),
+        Shape::Decimal => Scalar::Decimal((u128::from(words[0]) | u128::from(words[1]) << 64) as i128),
+        Shape::Text => Scalar::Text(text_at(words[0], words[1])),
     }
 }
 
@@ -617,7 +636,7 @@ impl Machine {
                 if args[field / 64] >> (field % 64) & 1 != 0 {
                     Value::Null
                 } else {
-                    value_of(*shape, ty, &args[*word..])
+                    scalar_at(*shape, &args[*word..]).to_value(ty)
                 }
             })
             .collect();

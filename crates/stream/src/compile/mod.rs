@@ -38,7 +38,7 @@ use cranelift_module::{FuncId, Linkage, Module, ModuleError, ModuleReloc, defaul
 use self::emit::{Gen, Imports, Unit, broken, declare};
 use self::graph::Graph;
 use self::machine::{CloseCode, Kind, Machine, MergeCode, Pane, advance, tick};
-pub use self::machine::{Output, Rows};
+pub use self::machine::{Output, RowRef, Rows};
 use crate::batch::{Batch, Values};
 use crate::error::{Error, Result};
 use crate::plan::partition::Partition;

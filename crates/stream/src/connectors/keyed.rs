@@ -16,14 +16,14 @@
 use std::collections::BTreeMap;
 
 use crate::catalog::Table;
-use crate::compile::Rows;
+use crate::compile::{RowRef, Rows};
 use crate::error::{Error, Result};
+use crate::formats::json::Json;
+use crate::formats::{Format, Writing, texts};
 use crate::options::Kind::{Choice, Number, Text, Time};
 use crate::options::{Declared, option};
-use crate::plan::changelog::RowKind;
 use crate::run::row_sink::Content;
-use crate::run::{json, texts};
-use crate::types::{DataType, Value};
+use crate::types::{DataType, Scalar};
 
 /// The option of all connectors with keys.
 pub const DATABASE: Declared = option("database", Number, "0", "the number of the database");
@@ -51,7 +51,8 @@ pub struct KeyedSink {
     columns: Vec<String>,
     /// Indexes of the primary key among the columns.
     key: Vec<usize>,
-    json: bool,
+    /// Writes values that are JSON strings.
+    json: Option<Writing>,
 }
 
 /// The number of a table's database.
@@ -136,13 +137,15 @@ impl KeyedSink {
                 ));
             }
         };
+        let columns: Vec<String> =
+            table.physical.iter().map(|column| table.columns[*column].name.clone()).collect();
         Ok(KeyedSink {
             name: table.name.clone(),
             database: database(table)?,
             prefix: prefix(table),
-            columns: table.physical.iter().map(|column| table.columns[*column].name.clone()).collect(),
+            json: json.then(|| Writing::of(Format::Json(Json::default()), columns.clone())),
+            columns,
             key,
-            json,
         })
     }
 
@@ -173,34 +176,47 @@ impl KeyedSink {
     }
 
     /// The key of a row, and its value; `None` as the value of a deleted row.
-    fn entry(&self, kind: RowKind, row: &[Value], types: &[DataType]) -> (String, Option<Content>) {
-        let parts: Vec<String> = self.key.iter().map(|column| row[*column].text(&types[*column])).collect();
-        let key = format!("{}{}", self.prefix, join(&parts));
-        if !kind.adds() {
-            return (key, None);
-        }
-        if self.json {
+    fn entry(&self, row: RowRef<'_>) -> Result<(String, Option<Content>)> {
+        let text = |(value, ty): (Scalar<'_>, &DataType)| {
             let mut text = String::new();
-            json::write(&json::Json::default(), &self.columns, types, row, &mut text);
-            return (key, Some(Content::Text(text)));
-        }
-        let fields = self.columns.iter().zip(row.iter().zip(types));
-        let fields = fields.filter(|(_, (value, _))| !value.is_null());
-        let field = |(name, (value, ty)): (&String, (&Value, &DataType))| match value {
-            Value::Bytes(_) => (name.clone(), texts::text(value, ty)),
-            value => (name.clone(), value.text(ty)),
+            value.write_text(ty, &mut text);
+            text
         };
-        (key, Some(Content::Hash(fields.map(field).collect())))
+        let parts: Vec<String> = self.key.iter().map(|column| text(row.field(*column))).collect();
+        let key = format!("{}{}", self.prefix, join(&parts));
+        if !row.kind().adds() {
+            return Ok((key, None));
+        }
+        if let Some(json) = &self.json {
+            let mut text = String::new();
+            json.record(row.fields(), &mut text)?;
+            return Ok((key, Some(Content::Text(text))));
+        }
+        let fields = self.columns.iter().zip(row.fields()).filter(|(_, (value, _))| !value.is_null());
+        let field = |(name, (value, ty)): (&String, (Scalar<'_>, &DataType))| {
+            let mut written = String::new();
+            match ty {
+                DataType::Bytes => texts::write(value, ty, &mut written),
+                _ => value.write_text(ty, &mut written),
+            }
+            (name.clone(), written)
+        };
+        Ok((key, Some(Content::Hash(fields.map(field).collect()))))
     }
 }
 
 /// The changes of rows by key: the newest counts. A row that replaces another is preceded by the old row. The old row
 /// is deleted if no new row follows under its key, because a filter dropped it.
-pub fn changes(keyed: &KeyedSink, rows: &Rows<'_>, mut each: impl FnMut(String, Option<Content>)) {
-    for (kind, row) in rows.iter() {
-        let (key, kept) = keyed.entry(kind, &row, rows.types());
+pub fn changes(
+    keyed: &KeyedSink,
+    rows: &Rows<'_>,
+    mut each: impl FnMut(String, Option<Content>),
+) -> Result<()> {
+    for row in rows.borrowed() {
+        let (key, kept) = keyed.entry(row)?;
         each(key, kept);
     }
+    Ok(())
 }
 
 /// The newest rows by key, and their bytes.
@@ -212,7 +228,7 @@ pub struct Changed {
 
 impl Changed {
     /// Adds the changes of rows.
-    pub fn add(&mut self, keyed: &KeyedSink, rows: &Rows<'_>) {
+    pub fn add(&mut self, keyed: &KeyedSink, rows: &Rows<'_>) -> Result<()> {
         // A key and its place in the tree.
         const KEY: usize = 100;
         let bytes = |content: &Option<Content>| content.as_ref().map_or(0, Content::bytes);
@@ -223,7 +239,7 @@ impl Changed {
                 Some(old) => self.bytes -= bytes(&old),
                 None => self.bytes += new,
             }
-        });
+        })
     }
 
     /// Their bytes in memory, roughly.

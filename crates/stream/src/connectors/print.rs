@@ -43,9 +43,16 @@ struct Print {
 impl Output for Print {
     fn take(&mut self, rows: &Rows<'_>) -> Result<()> {
         let mut out = std::io::stdout().lock();
-        for (kind, row) in rows.iter() {
-            let texts: Vec<String> = row.iter().zip(rows.types()).map(|(value, ty)| value.text(ty)).collect();
-            writeln!(out, "{}{kind}[{}]", self.prefix, texts.join(", "))
+        let mut line = String::new();
+        for row in rows.borrowed() {
+            line.clear();
+            for (place, (value, ty)) in row.fields().enumerate() {
+                if place > 0 {
+                    line.push_str(", ");
+                }
+                value.write_text(ty, &mut line);
+            }
+            writeln!(out, "{}{}[{line}]", self.prefix, row.kind())
                 .map_err(|error| Error::connector(format!("cannot print: {error}")))?;
         }
         Ok(())

@@ -8,7 +8,6 @@ use duramen::Store;
 
 use super::clock::duration;
 use super::row_sink::Content;
-use super::texts::parse_or_null;
 use crate::batch::Batch;
 use crate::catalog::Table;
 use crate::compile::Source;
@@ -16,8 +15,8 @@ use crate::connectors;
 use crate::connectors::keyed::{database, prefix, split};
 use crate::connectors::registration::KeyReader;
 use crate::error::{Error, Result};
+use crate::formats::texts::push_or_null;
 use crate::headroom::watch;
-use crate::types::{Row, Type};
 
 /// A lookup table.
 pub struct Lookup {
@@ -69,21 +68,21 @@ impl Lookup {
         let mut batch = Batch::new(&self.source.types)?;
         for (key, kept) in found {
             watch()?;
-            let row = self
-                .row(&key, &kept)
+            self.read(&key, &kept, &mut batch)
                 .map_err(|error| Error::connector(format!("key {key} of `{}`: {error}", self.table.name)))?;
-            batch.push(&row)?;
+            batch.end_row();
         }
         Ok(batch)
     }
 
-    /// A row: columns of the primary key may be in the key only.
-    fn row(&self, key: &str, kept: &Content) -> Result<Row> {
+    /// Appends a row: columns of the primary key may be in the key only.
+    fn read(&self, key: &str, kept: &Content, batch: &mut Batch) -> Result<()> {
         let fields = kept.fields()?;
         let rest = key.strip_prefix(&self.prefix).unwrap_or(key);
         let count = self.table.primary_key.len();
         let parts = split(rest, count);
-        let value = |(read, ty): (&usize, &Type)| {
+        let wanted = self.source.reads.iter().zip(&self.source.types);
+        for ((read, ty), column) in wanted.zip(&mut batch.columns) {
             let name = &self.table.columns[*read].name;
             let field = fields.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str());
             let place = self.table.primary_key.iter().position(|column| column == read);
@@ -97,8 +96,8 @@ impl Lookup {
                 }
                 _ => None,
             };
-            parse_or_null(field.or(of_key), name, ty)
-        };
-        self.source.reads.iter().zip(&self.source.types).map(value).collect()
+            push_or_null(field.or(of_key), name, ty, column)?;
+        }
+        Ok(())
     }
 }

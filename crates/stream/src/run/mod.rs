@@ -5,11 +5,6 @@
 mod checkpoint;
 pub(crate) mod claim;
 pub(crate) mod clock;
-mod csv;
-pub(crate) mod format;
-#[doc(hidden)]
-pub mod fuzzing;
-pub(crate) mod json;
 mod lookup;
 mod memory_limit;
 pub(crate) mod notice;
@@ -18,8 +13,6 @@ pub(crate) mod parts;
 pub(crate) mod records;
 pub(crate) mod row_sink;
 pub(crate) mod row_source;
-pub(crate) mod split;
-pub(crate) mod texts;
 mod workers;
 pub(crate) mod writers;
 

@@ -7,15 +7,14 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::claim::{Claim, Existing, Strangers};
-use super::format::{Format, Reading};
 use super::parts::Parts;
 use super::row_sink::CommitParticipant;
-use super::split::Splitter;
 use crate::batch::Batch;
 use crate::catalog::Table;
 use crate::compile::Source;
-use crate::error::{Error, Result};
-use crate::types::Row;
+use crate::error::{Error, ErrorKind, Result};
+use crate::formats::split::Splitter;
+use crate::formats::{Format, Reading};
 
 /// The settings of a job for its sources and sinks.
 #[derive(Debug, Clone, Copy)]
@@ -51,7 +50,7 @@ pub struct Records {
 impl Records {
     /// For a table with a format.
     pub fn open(table: &Table, source: &Source, place: Place<'_>) -> Result<Records> {
-        Records::with(Reading::new(Format::of(table)?, table, source)?, table, place)
+        Records::with(Reading::new(Format::of(table)?, table, source), table, place)
     }
 
     /// With the caller's parser.
@@ -97,28 +96,33 @@ impl Records {
         batch: &mut Batch,
         place: impl FnOnce() -> String,
     ) -> Result<()> {
-        let read = self.reading.read(record);
+        let read = self.reading.read(record, batch);
         self.took(read, record.record(), batch, place)
     }
 
-    /// The row of a message.
-    pub fn read(&mut self, message: &[u8]) -> Result<Row> {
-        self.reading.message(message)
+    /// Appends the columns of a message; [`Records::took`] follows.
+    pub fn read(&mut self, message: &[u8], batch: &mut Batch) -> Result<()> {
+        self.reading.message(message, batch)
     }
 
-    /// Takes the row of a record. If the record cannot be read, it is skipped, kept as a dead letter or an error, as
-    /// the options say.
+    /// Completes the row that was read from a record. If the record cannot be read, the row is undone, and the record
+    /// is skipped, kept as a dead letter or an error, as the options say.
     pub fn took(
         &mut self,
-        read: Result<Row>,
+        read: Result<()>,
         record: &[u8],
         batch: &mut Batch,
         place: impl FnOnce() -> String,
     ) -> Result<()> {
-        let error = match read {
-            Ok(row) => return batch.push(&row),
-            Err(error) => error,
+        let Err(error) = read else {
+            batch.end_row();
+            return Ok(());
         };
+        batch.undo_row();
+        // Not the record's fault.
+        if error.kind() == ErrorKind::Memory {
+            return Err(error);
+        }
         if let Some(letters) = &mut self.letters {
             self.skipped += 1;
             let letter = json!({

@@ -12,7 +12,6 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::format;
 use super::records::Place;
 use crate::catalog::Table;
 use crate::error::{Error, Result};
@@ -29,6 +28,14 @@ pub fn of(sinks: &[Sink]) -> Vec<usize> {
         sinks[..number].iter().position(|first| same(sink, &first)).unwrap_or(number)
     };
     sinks.iter().enumerate().map(first).collect()
+}
+
+/// The path of a table of files.
+pub fn path(table: &Table, directory: &Path) -> Result<PathBuf> {
+    let path = table.options.get("path").ok_or_else(|| {
+        Error::invalid(format!("no option 'path' for `{}`", table.name), "'path' = '...' in WITH (...)")
+    })?;
+    Ok(directory.join(path.strip_prefix("file://").unwrap_or(path)))
 }
 
 /// A path as the file system resolves it, whether or not a file exists there.
@@ -62,7 +69,7 @@ fn is_file(table: &Table) -> bool {
 }
 
 fn path_of(table: &Table, directory: &Path) -> Result<PathBuf> {
-    format::path(table, directory).map(|path| resolved(&path))
+    path(table, directory).map(|path| resolved(&path))
 }
 
 /// Refuses the jobs of a script, given by all their sinks, when two of their tables write to one place. Paths are

@@ -129,10 +129,30 @@ fn narrow(digits: [u64; 4]) -> Option<i128> {
 
 /// Decimal text with exactly `scale` digits after the point.
 pub fn text(value: i128, scale: u8) -> String {
-    let sign = if value < 0 { "-" } else { "" };
-    let digits = format!("{:0>width$}", value.unsigned_abs().to_string(), width = usize::from(scale) + 1);
-    let (whole, fraction) = digits.split_at(digits.len() - usize::from(scale));
-    if scale == 0 { format!("{sign}{whole}") } else { format!("{sign}{whole}.{fraction}") }
+    let mut text = String::new();
+    write_text(value, scale, &mut text);
+    text
+}
+
+/// Appends the same.
+pub fn write_text(value: i128, scale: u8, out: &mut String) {
+    if value < 0 {
+        out.push('-');
+    }
+    let mut buffer = itoa::Buffer::new();
+    let digits = buffer.format(value.unsigned_abs());
+    let scale = usize::from(scale);
+    let Some(whole) = digits.len().checked_sub(scale).filter(|whole| *whole > 0) else {
+        out.push_str("0.");
+        out.extend(std::iter::repeat_n('0', scale - digits.len()));
+        out.push_str(digits);
+        return;
+    };
+    out.push_str(&digits[..whole]);
+    if scale > 0 {
+        out.push('.');
+        out.push_str(&digits[whole..]);
+    }
 }
 
 /// Reads `[+-]digits[.digits][e[+-]digits]` in units of `scale`, rounded half away from zero.

@@ -17,12 +17,14 @@
 pub mod cast;
 pub mod coerce;
 pub mod decimal;
+mod scalar;
 pub mod time;
 mod value;
 
 use std::fmt;
 use std::sync::Arc;
 
+pub use scalar::{Scalar, shown, write_int};
 pub use value::{OrderedValue, Row, Value};
 
 /// Whether a column is the time of windows and interval joins.

@@ -62,33 +62,69 @@ pub fn months_between(from: i64, to: i64) -> i64 {
     months
 }
 
-/// `2020-01-31`.
-pub fn date_text(days: i64) -> String {
+/// Appends `2020-01-31`.
+pub fn write_date(days: i64, out: &mut String) {
     let (year, month, day) = civil_from_days(days);
-    let sign = if year < 0 { "-" } else { "" };
-    format!("{sign}{:04}-{month:02}-{day:02}", year.abs())
-}
-
-/// `23:59:59.123`, with `precision` digits after the point.
-pub fn time_text(millis: i64, precision: u8) -> String {
-    clock_text(millis * MILLI_MICROS, precision)
-}
-
-fn clock_text(micros: i64, precision: u8) -> String {
-    let seconds = micros / 1_000_000;
-    let mut text = format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
-    if precision > 0 {
-        let fraction = format!("{:06}", micros % 1_000_000);
-        text.push('.');
-        text.push_str(&fraction[..usize::from(precision.min(6))]);
+    if year < 0 {
+        out.push('-');
     }
-    text
+    let year = year.unsigned_abs();
+    if year < 10_000 {
+        write_two(year / 100, out);
+        write_two(year % 100, out);
+    } else {
+        // Writing to a string cannot fail.
+        let _ = write!(out, "{year}");
+    }
+    out.push('-');
+    write_two(month as u64, out);
+    out.push('-');
+    write_two(day as u64, out);
 }
 
-/// `2020-01-31 23:59:59.123`, with `precision` digits after the point.
-pub fn timestamp_text(micros: i64, precision: u8) -> String {
-    let (days, clock) = (micros.div_euclid(DAY_MICROS), micros.rem_euclid(DAY_MICROS));
-    format!("{} {}", date_text(days), clock_text(clock, precision))
+/// Appends two digits of a number below 100.
+fn write_two(number: u64, out: &mut String) {
+    out.push(char::from(b'0' + (number / 10) as u8));
+    out.push(char::from(b'0' + (number % 10) as u8));
+}
+
+/// Appends `23:59:59.123`, with `precision` digits after the point.
+pub fn write_time(millis: i64, precision: u8, out: &mut String) {
+    write_clock(millis * MILLI_MICROS, precision, out);
+}
+
+fn write_clock(micros: i64, precision: u8, out: &mut String) {
+    let seconds = micros / 1_000_000;
+    let (hours, fraction) = (seconds / 3600, micros % 1_000_000);
+    if micros < 0 || hours > 99 {
+        // No time of day.
+        let _ = write!(out, "{hours:02}:{:02}:{:02}", seconds / 60 % 60, seconds % 60);
+        if precision > 0 {
+            let fraction = format!("{fraction:06}");
+            let _ = write!(out, ".{}", &fraction[..usize::from(precision.min(6))]);
+        }
+        return;
+    }
+    write_two(hours as u64, out);
+    out.push(':');
+    write_two((seconds / 60 % 60) as u64, out);
+    out.push(':');
+    write_two((seconds % 60) as u64, out);
+    if precision > 0 {
+        out.push('.');
+        let mut unit = 100_000;
+        for _ in 0..precision.min(6) {
+            out.push(char::from(b'0' + (fraction / unit % 10) as u8));
+            unit /= 10;
+        }
+    }
+}
+
+/// Appends `2020-01-31 23:59:59.123`, with `precision` digits after the point.
+pub fn write_timestamp(micros: i64, precision: u8, out: &mut String) {
+    write_date(micros.div_euclid(DAY_MICROS), out);
+    out.push(' ');
+    write_clock(micros.rem_euclid(DAY_MICROS), precision, out);
 }
 
 /// `+1-06`: years and months.
@@ -101,7 +137,9 @@ pub fn interval_months_text(months: i64) -> String {
 pub fn interval_millis_text(millis: i64) -> String {
     let sign = if millis < 0 { '-' } else { '+' };
     let size = millis.unsigned_abs() as i64;
-    format!("{sign}{} {}", size / DAY_MILLIS, time_text(size % DAY_MILLIS, 3))
+    let mut text = format!("{sign}{} ", size / DAY_MILLIS);
+    write_time(size % DAY_MILLIS, 3, &mut text);
+    text
 }
 
 /// Reads `2020-1-31`.
@@ -113,7 +151,8 @@ pub fn parse_date(text: &str) -> Option<i64> {
 
 fn checked_days(year: i64, month: i64, day: i64) -> Option<i64> {
     let valid = (0..=9999).contains(&year) && (1..=12).contains(&month) && day >= 1;
-    (valid && day <= days_of_month(year, month)).then(|| days_from_civil(year, month, day))
+    // Every month has 28 days.
+    (valid && (day <= 28 || day <= days_of_month(year, month))).then(|| days_from_civil(year, month, day))
 }
 
 fn number(text: &str) -> Option<i64> {
@@ -149,8 +188,40 @@ pub fn parse_time(text: &str) -> Option<i64> {
     parse_clock(text.trim()).map(|micros| micros / MILLI_MICROS)
 }
 
+/// Reads the usual form, `2020-01-31 23:59:59` or with `T`, with at most six digits after the second.
+fn parse_usual(text: &[u8]) -> Option<i64> {
+    let (fixed, fraction) = text.split_first_chunk::<19>()?;
+    let digits = |from: usize, to: usize| {
+        fixed[from..to]
+            .iter()
+            .try_fold(0, |number, byte| byte.is_ascii_digit().then(|| number * 10 + i64::from(byte - b'0')))
+    };
+    if !matches!(fixed, [_, _, _, _, b'-', _, _, b'-', _, _, b' ' | b'T', _, _, b':', _, _, b':', _, _]) {
+        return None;
+    }
+    let micros = match fraction {
+        [] => 0,
+        [b'.', digits @ ..] if (1..=6).contains(&digits.len()) => {
+            let mut micros = 0;
+            for place in 0..6 {
+                let byte = digits.get(place).unwrap_or(&b'0');
+                micros = micros * 10 + byte.is_ascii_digit().then(|| i64::from(byte - b'0'))?;
+            }
+            micros
+        }
+        _ => return None,
+    };
+    let (hour, minute, second) = (digits(11, 13)?, digits(14, 16)?, digits(17, 19)?);
+    let days = checked_days(digits(0, 4)?, digits(5, 7)?, digits(8, 10)?)?;
+    let valid = hour < 24 && minute < 60 && second < 60;
+    valid.then_some(days * DAY_MICROS + ((hour * 60 + minute) * 60 + second) * 1_000_000 + micros)
+}
+
 /// Reads `2020-01-31 23:59:59.123456` or with `T` and `Z`, or a date alone, to microseconds.
 pub fn parse_timestamp(text: &str) -> Option<i64> {
+    if let Some(micros) = parse_usual(text.as_bytes()) {
+        return Some(micros);
+    }
     let text = text.trim().trim_end_matches('Z');
     match text.split_once([' ', 'T']) {
         Some((date, clock)) => Some(parse_date(date)? * DAY_MICROS + parse_clock(clock.trim())?),
@@ -531,6 +602,12 @@ pub fn parse(text: &str, pattern: &str) -> Result<Option<i64>> {
 mod tests {
     use super::*;
 
+    fn timestamp_text(micros: i64, precision: u8) -> String {
+        let mut text = String::new();
+        write_timestamp(micros, precision, &mut text);
+        text
+    }
+
     #[test]
     fn every_day_of_ten_thousand_years_converts_to_a_date_and_back() {
         let mut expected = days_from_civil(0, 1, 1);
@@ -556,6 +633,32 @@ mod tests {
         assert_eq!(parse_timestamp("2021-02-29 00:00:00"), None);
         assert_eq!(parse_timestamp("2020-01-01T01:02:03Z"), parse_timestamp("2020-01-01 01:02:03"));
         assert_eq!(parse_time("24:00:00"), None);
+    }
+
+    #[test]
+    fn the_usual_form_is_read_as_every_other_form() {
+        for day in (-700_000..2_900_000).step_by(1013) {
+            let micros = day * DAY_MICROS + day.rem_euclid(86_400) * 1_000_000 + day.rem_euclid(1_000_000);
+            for precision in 0..=6 {
+                let text = timestamp_text(micros, precision);
+                assert_eq!(parse_usual(text.as_bytes()), Some(truncate(micros, precision)), "{text}");
+                // A blank more is not the usual form.
+                assert_eq!(parse_timestamp(&format!(" {text}")), Some(truncate(micros, precision)));
+            }
+        }
+        for text in [
+            "2020-02-30 00:00:00",
+            "2020-13-01 00:00:00",
+            "2020-00-01 00:00:00",
+            "2020-01-01 24:00:00",
+            "2020-01-01 00:60:00",
+            "2020-01-01 00:00:60",
+            "2020-01-01 00:00:00.x",
+            "2020-01-01 00:00:00,5",
+            "2020-01-01 0a:00:00",
+        ] {
+            assert_eq!((parse_usual(text.as_bytes()), parse_timestamp(text)), (None, None), "{text}");
+        }
     }
 
     #[test]

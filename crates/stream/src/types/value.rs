@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::{DataType, decimal, time};
+use super::{DataType, Scalar, shown};
 
 /// A row of values, in the order of its schema.
 pub type Row = Vec<Value>;
@@ -113,31 +113,6 @@ impl Value {
     /// The text that a cast to STRING gives; `NULL` for NULL.
     pub fn text(&self, ty: &DataType) -> String {
         match (self, ty) {
-            (Value::Null, _) => "NULL".to_owned(),
-            (Value::Boolean(value), _) => if *value { "TRUE" } else { "FALSE" }.to_owned(),
-            (Value::Int(days), DataType::Date) => time::date_text(*days),
-            (Value::Int(millis), DataType::Time(precision)) => time::time_text(*millis, *precision),
-            (Value::Int(micros), DataType::Timestamp(precision)) => time::timestamp_text(*micros, *precision),
-            (Value::Int(micros), DataType::TimestampLtz(precision)) => {
-                time::timestamp_text(*micros, *precision)
-            }
-            (Value::Int(months), DataType::IntervalMonths) => time::interval_months_text(*months),
-            (Value::Int(millis), DataType::IntervalMillis) => time::interval_millis_text(*millis),
-            (Value::Int(value), _) => value.to_string(),
-            (Value::Float(value), _) => {
-                let two = format!("{value:.1e}");
-                let shortest = if two.parse() == Ok(*value) { two } else { format!("{value:e}") };
-                float_text(f64::from(*value), &format!("{value:?}"), &shortest)
-            }
-            (Value::Double(value), _) => {
-                let two = format!("{value:.1e}");
-                let shortest = if two.parse() == Ok(*value) { two } else { format!("{value:e}") };
-                float_text(*value, &format!("{value:?}"), &shortest)
-            }
-            (Value::Decimal(value), DataType::Decimal { scale, .. }) => decimal::text(*value, *scale),
-            (Value::Decimal(value), _) => value.to_string(),
-            (Value::String(value), _) => value.to_string(),
-            (Value::Bytes(value), _) => String::from_utf8_lossy(value).into_owned(),
             (Value::Array(values), DataType::Array(element)) => {
                 let texts: Vec<String> = values.iter().map(|value| value.text(&element.data)).collect();
                 format!("[{}]", texts.join(", "))
@@ -147,25 +122,46 @@ impl Value {
                     values.iter().zip(fields.iter()).map(|(value, (_, ty))| value.text(&ty.data)).collect();
                 format!("({})", texts.join(", "))
             }
-            (Value::Array(_) | Value::Row(_), _) => format!("{self:?}"),
+            _ => match Scalar::of(self) {
+                Some(scalar) => {
+                    let mut text = String::new();
+                    scalar.write_text(ty, &mut text);
+                    text
+                }
+                None => format!("{self:?}"),
+            },
         }
     }
 }
 
-/// Java's text of a floating-point number: plain between 10^-3 and 10^7, else with an exponent. It has at least two
-/// digits: where one digit would do, the nearest number with two, such as 4.9E-324.
-fn float_text(value: f64, plain: &str, exponent: &str) -> String {
-    let size = value.abs();
-    if value.is_nan() {
-        "NaN".to_owned()
-    } else if value.is_infinite() {
-        if value > 0.0 { "Infinity" } else { "-Infinity" }.to_owned()
-    } else if size == 0.0 || (1e-3..1e7).contains(&size) {
-        plain.to_owned()
-    } else {
-        let (digits, power) = exponent.split_once('e').unwrap_or((exponent, "0"));
-        let point = if digits.contains('.') { "" } else { ".0" };
-        format!("{digits}{point}E{power}")
+impl<'v> Scalar<'v> {
+    /// The same value, if it is not nested.
+    pub fn of(value: &'v Value) -> Option<Scalar<'v>> {
+        Some(match value {
+            Value::Null => Scalar::Null,
+            Value::Boolean(value) => Scalar::Boolean(*value),
+            Value::Int(value) => Scalar::Int(*value),
+            Value::Float(value) => Scalar::Float(*value),
+            Value::Double(value) => Scalar::Double(*value),
+            Value::Decimal(value) => Scalar::Decimal(*value),
+            Value::String(value) => Scalar::Text(value.as_bytes()),
+            Value::Bytes(value) => Scalar::Text(value),
+            Value::Array(_) | Value::Row(_) => return None,
+        })
+    }
+
+    /// The value with memory of its own.
+    pub fn to_value(self, ty: &DataType) -> Value {
+        match self {
+            Scalar::Null => Value::Null,
+            Scalar::Boolean(value) => Value::Boolean(value),
+            Scalar::Int(value) => Value::Int(value),
+            Scalar::Float(value) => Value::Float(value),
+            Scalar::Double(value) => Value::Double(value),
+            Scalar::Decimal(value) => Value::Decimal(value),
+            Scalar::Text(bytes) if *ty == DataType::Bytes => Value::Bytes(bytes.into()),
+            Scalar::Text(bytes) => Value::string(shown(bytes)),
+        }
     }
 }
 

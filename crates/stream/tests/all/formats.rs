@@ -202,6 +202,51 @@ fn a_fraction_is_no_integer() {
 }
 
 #[test]
+fn the_values_of_a_refused_record_are_in_no_later_one() {
+    let skip = |format: &str| format!("'format' = '{format}', '{format}.ignore-parse-errors' = 'true'");
+    let columns = "a STRING, b INT, c STRING";
+    let csv = "a,1,x\nlost,no,y\nb,2,z\nlost,3\n";
+    assert_eq!(rows(columns, &skip("csv"), csv), Ok(("a,1,x\nb,2,z\n".to_owned(), 2)));
+    let json = r#"{"a": "a", "b": 1, "c": "x"}
+{"a": "lost", "b": "no", "c": "lost"}
+{"c": "lost", "a": "lost", "b": 1.5}
+{"c": "lost", "a": "lost", "b": 1
+{"c": "y", "a": "b", "b": 2}
+"#;
+    assert_eq!(rows(columns, &skip("json"), json), Ok(("a,1,x\nb,2,y\n".to_owned(), 3)));
+}
+
+#[test]
+fn a_json_value_is_read_alike_whatever_the_objects_before_it_had() {
+    let lines = [
+        (r#"{"a": "x", "b": 1}"#, "x,1"),
+        (r#"{"a": {"k": [1, 2]}, "b": 2}"#, "\"{\"\"k\"\":[1,2]}\",2"),
+        (r#"{"a": 1.50, "b": 3.0}"#, "1.50,3"),
+        (r#"{"a": -7, "b": "4"}"#, "-7,4"),
+        (r#"{"a": -0, "b": -0}"#, "-0,0"),
+        (r#"{"a": 18446744073709551615, "b": 5e0}"#, "18446744073709551615,5"),
+        (r#"{"a": true, "b": 6, "z": [{}]}"#, "true,6"),
+        (r#"{"a": null, "b": null}"#, ","),
+        (r#"{"b": 1, "a": "lost", "b": 7, "a": "the \u006cast"}"#, "the last,7"),
+        (r#"{}"#, ","),
+    ];
+    for first in 0..lines.len() {
+        let order = || lines[first..].iter().chain(&lines[..first]);
+        let json: String = order().map(|(json, _)| format!("{json}\n")).collect();
+        let csv: String = order().map(|(_, csv)| format!("{csv}\n")).collect();
+        gives(AB, JSON, json, &csv);
+    }
+}
+
+#[test]
+fn an_empty_value_is_null_unless_it_is_quoted() {
+    // A quote elsewhere in the record, of one piece and of several lines.
+    gives("a STRING, b STRING, c STRING", CSV, "x,,\"\"\n\"y\",\"\",\n", "x,,\"\"\ny,\"\",\n");
+    gives("a STRING, b STRING, c STRING", CSV, "\"\n\",,\"\"\r\n,\"\",z", "\"\n\",,\"\"\n,\"\",z\n");
+    gives("a STRING, b STRING", CSV, "\"\",\"\"\n,\n\"\",\n,\"\"", "\"\",\"\"\n,\n\"\",\n,\"\"\n");
+}
+
+#[test]
 fn bytes_are_written_as_base64() {
     gives("a BYTES, b INT", CSV, "AP8=,1\n", "AP8=,1\n");
     gives("a BYTES, b INT", JSON, "{\"a\": \"AP8=\", \"b\": 1}\n", "AP8=,1\n");

@@ -49,8 +49,7 @@ impl Own {
 
 impl Output for Own {
     fn take(&mut self, rows: &Rows<'_>) -> Result<()> {
-        self.changed.add(&self.keyed, rows);
-        Ok(())
+        self.changed.add(&self.keyed, rows)
     }
 }
 

@@ -45,9 +45,9 @@ impl Known {
         (found.dev(), found.ino()) == self.identity()
     }
 
-    /// The same with the checksum computed from this file.
-    pub fn summed(&self, file: &File) -> Known {
-        Known { sum: sum(file, self.read).ok(), ..self.clone() }
+    /// The same after `read` bytes, with the checksum computed from this file.
+    pub fn summed_at(&self, read: u64, file: &File) -> Known {
+        Known { read, sum: sum(file, read).ok(), ..self.clone() }
     }
 
     /// Whether something was read, and this file begins with it.

@@ -20,8 +20,8 @@ use std::path::{Path, PathBuf};
 
 use crate::compile::{Output, Rows};
 use crate::error::{Error, Result};
+use crate::formats::Writing;
 use crate::run::claim::Existing;
-use crate::run::format::Writing;
 use crate::run::row_sink::RowSink;
 use crate::run::writers::resolved;
 

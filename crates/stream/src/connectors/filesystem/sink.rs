@@ -6,12 +6,13 @@ use serde_json::Value;
 use super::one_file::OneFile;
 use crate::compile::{Output, Rows};
 use crate::error::{Error, Result};
+use crate::formats::{Format, Writing};
 use crate::plan::Sink;
 use crate::run::claim::{Claim, Strangers};
-use crate::run::format::{Format, Writing, path};
 use crate::run::parts::Parts;
 use crate::run::records::Place;
 use crate::run::row_sink::{CommitParticipant, JobStore, RowSink};
+use crate::run::writers::path;
 
 pub fn open(sink: &Sink, number: usize, place: Place<'_>) -> Result<Box<dyn RowSink>> {
     let table = &sink.table;

@@ -14,11 +14,11 @@ use crate::batch::Batch;
 use crate::catalog::Table;
 use crate::compile::Source;
 use crate::error::{Error, Result};
+use crate::formats::split::Splitter;
 use crate::options::duration;
-use crate::run::format::path;
 use crate::run::records::{Place, Records};
 use crate::run::row_source::{RowSource, place};
-use crate::run::split::Splitter;
+use crate::run::writers::path;
 
 pub fn open(table: &Table, source: &Source, place: Place<'_>) -> Result<Box<dyn RowSource>> {
     Ok(Box::new(Files::open(table, source, place)?))
@@ -36,7 +36,7 @@ struct Files {
     path: PathBuf,
     monitor: Option<Duration>,
     looked: Instant,
-    /// The position in each file, by name.
+    /// The position in each file, by name. That of the open file is in [`Open`].
     read: BTreeMap<String, Known>,
     /// Files to be read, the next one last.
     left: Vec<PathBuf>,
@@ -57,6 +57,8 @@ struct Open {
     splitter: Splitter,
     /// The position, which may be within a record.
     reached: u64,
+    /// The position after the last whole record.
+    read: u64,
     /// Whether it was opened at its beginning.
     whole: bool,
     /// Whether another file has its name now: then nothing more is written to it.
@@ -216,6 +218,7 @@ impl Files {
             open.reader.seek(SeekFrom::Start(known.read)).map_err(|error| self.failed(&error))?;
             // Reading may have stopped within a record.
             (open.splitter, open.reached) = (self.records.splitter(known.read == 0), known.read);
+            open.read = known.read;
             open.rotated = is_replaced;
             self.open = Some(open);
         } else {
@@ -264,7 +267,7 @@ impl Files {
         let name = file_name(&path);
         let reader = BufReader::with_capacity(1 << 18, file);
         let splitter = self.records.splitter(read == 0);
-        Open { path, name, reader, splitter, reached: read, whole: read == 0, rotated: false }
+        Open { path, name, reader, splitter, reached: read, read, whole: read == 0, rotated: false }
     }
 
     /// The error if no file has the name of the one that was read, and that file is not found under another name.
@@ -330,7 +333,7 @@ impl Files {
             return;
         }
         if let Some(known) = self.read.get_mut(&open.name) {
-            *known = known.summed(open.reader.get_ref());
+            *known = known.summed_at(open.read, open.reader.get_ref());
         }
         if self.monitor.is_some() && open.path == self.path {
             self.held = Some(open);
@@ -356,11 +359,11 @@ impl RowSource for Files {
                 }
                 continue;
             };
-            let Open { path, name, reader, splitter, reached, whole, rotated } = open;
+            let Open { path, reader, splitter, reached, read: whole_until, whole, rotated, .. } = open;
             let found = reader
                 .fill_buf()
                 .map_err(|error| Error::connector(format!("cannot read {path:?}: {error}")))?;
-            let read = self.read.get(name).map_or(0, |known| known.read);
+            let read = *whole_until;
             let ended = if found.is_empty() {
                 // A followed file may end in the middle of a record.
                 if self.monitor.is_some() && !*rotated || !splitter.finish() {
@@ -377,10 +380,8 @@ impl RowSource for Files {
                 left = left.saturating_sub(taken);
                 ended
             };
-            if splitter.is_between()
-                && let Some(known) = self.read.get_mut(name)
-            {
-                known.read = *reached;
+            if splitter.is_between() {
+                *whole_until = *reached;
             }
             if ended {
                 self.records.take(splitter, batch, || stood(path, *whole, splitter, read))?;
@@ -400,7 +401,10 @@ impl RowSource for Files {
     fn position(&self) -> Value {
         let entry = |(name, known): (&String, &Known)| {
             let open = self.open.as_ref().filter(|open| open.name == *name);
-            let known = open.map_or_else(|| known.clone(), |open| known.summed(open.reader.get_ref()));
+            let known = match open {
+                Some(open) => known.summed_at(open.read, open.reader.get_ref()),
+                None => known.clone(),
+            };
             (name.clone(), known.to_json())
         };
         let files: serde_json::Map<String, Value> = self.read.iter().map(entry).collect();

@@ -1,11 +1,10 @@
 //! Rows as keys and values of messages.
 
 use crate::catalog::Table;
-use crate::compile::Rows;
+use crate::compile::{RowRef, Rows};
 use crate::error::{Error, Result};
+use crate::formats::{Format, Writing};
 use crate::plan::changelog::RowKind;
-use crate::run::format::{Format, write_record};
-use crate::types::{DataType, Value};
 
 /// The columns of keys and of values.
 #[derive(Debug, Clone)]
@@ -81,22 +80,19 @@ impl Fields {
 /// Some columns in a format.
 #[derive(Debug, Clone)]
 struct Part {
-    format: Format,
     places: Vec<usize>,
-    names: Vec<String>,
+    writing: Writing,
 }
 
 impl Part {
     fn of(table: &Table, format: Format, places: Vec<usize>) -> Part {
         let names = places.iter().map(|place| table.columns[table.physical[*place]].name.clone()).collect();
-        Part { format, places, names }
+        Part { places, writing: Writing::of(format, names) }
     }
 
-    fn bytes(&self, row: &[Value], types: &[DataType]) -> Result<Vec<u8>> {
-        let values: Vec<Value> = self.places.iter().map(|place| row[*place].clone()).collect();
-        let types: Vec<DataType> = self.places.iter().map(|place| types[*place].clone()).collect();
+    fn bytes(&self, row: RowRef<'_>) -> Result<Vec<u8>> {
         let mut text = String::new();
-        write_record(&self.format, &self.names, &types, &values, &mut text)?;
+        self.writing.record(self.places.iter().map(|place| row.field(*place)), &mut text)?;
         Ok(text.into_bytes())
     }
 }
@@ -124,8 +120,9 @@ impl Encoding {
         mut give: impl FnMut(Option<&[u8]>, Option<&[u8]>) -> Result<()>,
     ) -> Result<()> {
         let mut before: Option<Option<Vec<u8>>> = None;
-        for (kind, row) in rows.iter() {
-            let key = self.key.as_ref().map(|key| key.bytes(&row, rows.types())).transpose()?;
+        for row in rows.borrowed() {
+            let kind = row.kind();
+            let key = self.key.as_ref().map(|key| key.bytes(row)).transpose()?;
             if let Some(gone) = before.take().filter(|gone| *gone != key || !kind.adds()) {
                 give(gone.as_deref(), None)?;
             }
@@ -133,7 +130,7 @@ impl Encoding {
                 before = Some(key);
                 continue;
             }
-            let value = kind.adds().then(|| self.value.bytes(&row, rows.types())).transpose()?;
+            let value = kind.adds().then(|| self.value.bytes(row)).transpose()?;
             give(key.as_deref(), value.as_deref())?;
         }
         match before {

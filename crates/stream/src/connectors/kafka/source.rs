@@ -26,8 +26,8 @@ use serde_json::{Value, json};
 
 use super::broker::{Broker, Context, place_of};
 use super::encoding::Fields;
+use crate::formats::{Format, Reading};
 use crate::options::duration;
-use crate::run::format::{Format, Reading};
 use crate::run::outbox::Outage;
 use crate::run::records::{Place, Records};
 use crate::run::row_source::{RowSource, place};
@@ -36,7 +36,6 @@ use crate::batch::Batch;
 use crate::catalog::Table;
 use crate::compile::Source;
 use crate::error::{Error, Result};
-use crate::types::Row;
 
 /// How long the job's thread waits for a broker before it does other work.
 const CALL: Duration = Duration::from_millis(1000);
@@ -129,12 +128,6 @@ struct Open {
     looked: Instant,
 }
 
-/// Where the columns of a row come from.
-enum From {
-    Key,
-    Value,
-}
-
 /// A topic that is read.
 pub struct Log {
     broker: Broker,
@@ -149,8 +142,6 @@ pub struct Log {
     reached: Option<BTreeMap<i32, Reached>>,
     records: Records,
     key: Option<Reading>,
-    /// For each wanted column, if some come from keys.
-    order: Vec<From>,
 }
 
 impl Log {
@@ -177,12 +168,10 @@ impl Log {
                 "a time such as '5 min'",
             )
         })?;
-        let (mut key, mut order) = (None, Vec::new());
-        if let (Some(format), true) = (fields.key_format, fields.except_key) {
-            let of_key = |read: &usize| if fields.key.contains(read) { From::Key } else { From::Value };
-            order = source.reads.iter().map(of_key).collect();
-            key = Some(Reading::of_part(format, table, source, &fields.key));
-        }
+        let key = match (fields.key_format, fields.except_key) {
+            (Some(format), true) => Some(Reading::of_part(format, table, source, &fields.key)),
+            _ => None,
+        };
         let reading = Reading::of_part(Format::of(table)?, table, source, &fields.value);
         let log = Log {
             broker,
@@ -196,7 +185,6 @@ impl Log {
             reached: None,
             records: Records::with(reading, table, place)?,
             key,
-            order,
         };
         // Wrong settings are reported now.
         log.consumer()?;
@@ -434,7 +422,7 @@ impl RowSource for Log {
         }
         self.discover()?;
         self.listen()?;
-        let Log { open, reached, broker, outage, records, key, order, .. } = self;
+        let Log { open, reached, broker, outage, records, key, .. } = self;
         let (Some(open), Some(reached)) = (open, reached) else { return Ok(true) };
         for partition in open.partitions.values_mut().filter(|partition| !partition.ended) {
             partition.look(broker, outage)?;
@@ -478,8 +466,8 @@ impl RowSource for Log {
             left = left.saturating_sub(value.map_or(0, <[u8]>::len));
             let read = match (value, &mut *key) {
                 (None, _) => Err(Error::connector("found a message without a value")),
-                (Some(value), None) => records.read(value),
-                (Some(value), Some(key)) => both(key, records, &message, value, order),
+                (Some(value), None) => records.read(value, batch),
+                (Some(value), Some(key)) => both(key, records, &message, value, batch),
             };
             records.took(read, value.unwrap_or_default(), batch, || place_of(&message))?;
         }
@@ -533,22 +521,17 @@ impl RowSource for Log {
     }
 }
 
-/// The row of a message whose keys and values have different columns.
+/// Appends the columns of a message whose keys and values have different ones.
 fn both(
     key: &mut Reading,
     records: &mut Records,
     message: &OwnedMessage,
     value: &[u8],
-    order: &[From],
-) -> Result<Row> {
+    batch: &mut Batch,
+) -> Result<()> {
     let of_key = message.key().ok_or_else(|| Error::connector("found a message without a key"))?;
-    let mut keys = key.message(of_key)?.into_iter();
-    let mut values = records.read(value)?.into_iter();
-    let columns = order.iter().filter_map(|from| match from {
-        From::Key => keys.next(),
-        From::Value => values.next(),
-    });
-    Ok(columns.collect())
+    key.message(of_key, batch)?;
+    records.read(value, batch)
 }
 
 #[cfg(test)]

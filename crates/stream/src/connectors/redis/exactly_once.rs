@@ -50,8 +50,7 @@ impl Newest {
 
 impl Encode for Newest {
     fn encode(&mut self, rows: &Rows<'_>, _: &mut Messages) -> Result<()> {
-        self.changed.add(&self.keyed, rows);
-        Ok(())
+        self.changed.add(&self.keyed, rows)
     }
 
     fn end(&mut self, messages: &mut Messages) {

@@ -46,7 +46,7 @@ impl Output for Remote {
         let mut changed = BTreeMap::new();
         changes(&self.keyed, rows, |key, kept| {
             changed.insert(key, kept);
-        });
+        })?;
         let mut commands: Vec<Vec<Vec<u8>>> = Vec::new();
         for (key, kept) in &changed {
             match kept {

@@ -6,7 +6,7 @@ use crate::compile::{Output, Rows};
 use crate::connectors::client::{Client, words};
 use crate::error::{Error, Result};
 use crate::run::row_sink::RowSink;
-use crate::types::Value;
+use crate::types::Scalar;
 
 /// A sink.
 pub struct Adding {
@@ -28,14 +28,18 @@ impl Adding {
 impl Output for Adding {
     fn take(&mut self, rows: &Rows<'_>) -> Result<()> {
         let mut commands = Vec::new();
-        for (_, row) in rows.iter() {
+        for row in rows.borrowed() {
             let mut add = words(&["XADD", &self.stream, "*"]);
-            for (name, (value, ty)) in self.columns.iter().zip(row.iter().zip(rows.types())) {
+            for (name, (value, ty)) in self.columns.iter().zip(row.fields()) {
                 if !value.is_null() {
                     add.push(name.as_bytes().to_vec());
                     add.push(match value {
-                        Value::Bytes(bytes) => bytes.to_vec(),
-                        value => value.text(ty).into_bytes(),
+                        Scalar::Text(text) => text.to_vec(),
+                        value => {
+                            let mut text = String::new();
+                            value.write_text(ty, &mut text);
+                            text.into_bytes()
+                        }
                     });
                 }
             }

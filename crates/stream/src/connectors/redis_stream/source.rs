@@ -9,11 +9,11 @@ use crate::batch::Batch;
 use crate::catalog::Table;
 use crate::compile::Source;
 use crate::connectors::client::{Client, Reply, words};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
+use crate::formats::split::RECORD_BYTES_MAX;
+use crate::formats::texts::push_or_null;
 use crate::run::row_source::RowSource;
-use crate::run::split::RECORD_BYTES_MAX;
-use crate::run::texts::parse_or_null;
-use crate::types::{DataType, Row, Type, Value};
+use crate::types::{DataType, Type};
 
 /// The bytes that one read should bring. The number of entries requested follows from the size of the last ones.
 const READ_BYTES: usize = 4 << 20;
@@ -59,26 +59,28 @@ impl Entries {
         })
     }
 
-    fn row(&self, fields: &[Reply]) -> Result<Row> {
+    /// Appends the row of an entry. After an error it is not complete.
+    fn read(&self, fields: &[Reply], batch: &mut Batch) -> Result<()> {
         let bytes: usize = fields.iter().filter_map(Reply::text).map(<[u8]>::len).sum();
         if bytes > RECORD_BYTES_MAX {
             return Err(Error::connector(format!(
                 "{bytes} bytes in one entry, more than {RECORD_BYTES_MAX}"
             )));
         }
-        let value = |(name, ty): &(String, Type)| {
+        for ((name, ty), column) in self.columns.iter().zip(&mut batch.columns) {
             let field = fields.chunks_exact(2).find(|pair| pair[0].text() == Some(name.as_bytes()));
             let bytes = field.and_then(|pair| pair[1].text());
             if let (Some(bytes), DataType::Bytes) = (bytes, &ty.data) {
-                return Ok(Value::Bytes(bytes.into()));
+                column.push_text(bytes)?;
+                continue;
             }
             let text = bytes
                 .map(std::str::from_utf8)
                 .transpose()
                 .map_err(|_| Error::connector(format!("found bytes that are not UTF-8 for `{name}`")))?;
-            parse_or_null(text, name, ty)
-        };
-        self.columns.iter().map(value).collect()
+            push_or_null(text, name, ty, column)?;
+        }
+        Ok(())
     }
 }
 
@@ -114,9 +116,13 @@ impl RowSource for Entries {
                 )));
             };
             let id = String::from_utf8_lossy(id.text().unwrap_or_default()).into_owned();
-            match self.row(fields.items().unwrap_or_default()) {
-                Ok(row) => batch.push(&row)?,
-                Err(_) if self.skip => self.skipped += 1,
+            match self.read(fields.items().unwrap_or_default(), batch) {
+                Ok(()) => batch.end_row(),
+                Err(error) if error.kind() == ErrorKind::Memory => return Err(error),
+                Err(_) if self.skip => {
+                    batch.undo_row();
+                    self.skipped += 1;
+                }
                 Err(error) => {
                     return Err(Error::connector(format!("entry {id} of stream {}: {error}", self.stream)));
                 }

@@ -4,7 +4,7 @@ use super::stream::{Socket, Stream};
 use crate::catalog::Table;
 use crate::compile::{Output, Rows};
 use crate::error::{Error, Result};
-use crate::run::format::{Format, Writing};
+use crate::formats::{Format, Writing};
 use crate::run::records::Place;
 use crate::run::row_sink::RowSink;
 

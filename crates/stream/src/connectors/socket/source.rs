@@ -9,10 +9,10 @@ use crate::batch::Batch;
 use crate::catalog::Table;
 use crate::compile::Source;
 use crate::error::{Error, Result};
+use crate::formats::split::{RECORD_BYTES_MAX, Splitter};
 use crate::run::notice::notice;
 use crate::run::records::{Place, Records};
 use crate::run::row_source::RowSource;
-use crate::run::split::{RECORD_BYTES_MAX, Splitter};
 
 /// The bytes of unfinished records of all connections of a listening socket. Beyond it the connection with the longest
 /// one is closed. Four of the longest records: one peer that never ends a record does not keep others from theirs.

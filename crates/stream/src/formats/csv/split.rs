@@ -1,36 +1,16 @@
-//! CSV with the options of Flink's format: where records end, the values of each, and how they are written.
+//! Where records of CSV end, and the values of each.
 //!
 //! # Invariants
 //!
-//! 1. Every byte is examined once: pushed bytes are never scanned again.
+//! 1. Pushed bytes are never scanned again. Only a complete record with quotes and with a value that may be NULL is read
+//!    once more.
 //! 2. A quote inside a value that does not begin with a quote is text.
-//! 3. A [`Splitter`] with the same options reads the output of [`Csv::write`] as the same values.
 
-use csv_core::{ReadFieldResult, Reader, ReaderBuilder};
+use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 
+use super::{Csv, not_utf8};
 use crate::error::{Error, Result};
 use crate::headroom;
-
-/// The CSV options of a table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Csv {
-    /// The delimiter between two values.
-    pub delimiter: u8,
-    /// The quote around a value that has delimiters or line ends.
-    pub quote: Option<u8>,
-    /// The escape character, which makes the next byte literal.
-    pub escape: Option<u8>,
-    /// Whether lines that begin with `#` are skipped.
-    pub comments: bool,
-    /// The text of NULL.
-    pub null: String,
-}
-
-impl Default for Csv {
-    fn default() -> Self {
-        Csv { delimiter: b',', quote: Some(b'"'), escape: None, comments: false, null: String::new() }
-    }
-}
 
 /// A byte that no UTF-8 text contains. An escaped byte goes through the reader as this byte and its two halves, so that
 /// the reader does not take it for a quote, a delimiter or a line end.
@@ -61,8 +41,12 @@ pub struct Splitter {
     /// The values, one after the other, and spare room.
     bytes: Vec<u8>,
     filled: usize,
-    /// The end of each value, and whether it is certainly text: quoted, or with an escaped byte.
-    ends: Vec<(usize, bool)>,
+    /// The end of each value, and spare room.
+    ends: Vec<usize>,
+    /// Number of values.
+    count: usize,
+    /// Whether each value is certainly text: quoted, or with an escaped byte. Missing ones are not.
+    certain: Vec<bool>,
     quoted: bool,
     escaped: bool,
     broken: Option<&'static str>,
@@ -78,7 +62,9 @@ impl Splitter {
             at: At::Between,
             bytes: vec![0; 1024],
             filled: 0,
-            ends: Vec::new(),
+            ends: vec![0; columns + 1],
+            count: 0,
+            certain: Vec::new(),
             quoted: false,
             escaped: false,
             broken: None,
@@ -93,8 +79,7 @@ impl Splitter {
     /// Between two records, frees buffers of more than this many bytes.
     pub fn shrink(&mut self, most: usize) {
         if self.bytes.len() > most {
-            self.filled = 0;
-            self.ends.clear();
+            (self.filled, self.count) = (0, 0);
             self.bytes.truncate(most);
             self.bytes.shrink_to(most);
         }
@@ -102,10 +87,10 @@ impl Splitter {
 
     /// Begins a record.
     fn begin(&mut self) {
-        self.filled = 0;
-        self.ends.clear();
+        (self.filled, self.count) = (0, 0);
+        self.certain.clear();
         self.broken = None;
-        self.at = At::Value;
+        self.at = if self.csv.escape.is_some() { At::Value } else { At::Within };
     }
 
     /// Reads until a record or the input ends. It appends the record's bytes, without the line end, to `raw`, and adds
@@ -119,7 +104,7 @@ impl Splitter {
                     taken += 1;
                     if self.blank {
                         self.begin();
-                        self.ends.push((0, false));
+                        self.end_value(false);
                         if byte == b'\n' {
                             self.at = At::Between;
                             return Ok((taken, true));
@@ -151,7 +136,7 @@ impl Splitter {
                     taken += 1;
                     raw.push(byte);
                     self.escaped = true;
-                    self.feed(&[ESCAPED, 0x80 | byte >> 4, 0x80 | byte & 15]);
+                    self.feed(&[ESCAPED, 0x80 | byte >> 4, 0x80 | byte & 15], 1);
                     self.at = At::Within;
                 }
                 At::Within if self.csv.escape == Some(byte) => {
@@ -161,16 +146,27 @@ impl Splitter {
                 }
                 At::Within => {
                     let rest = &input[taken..];
-                    let escape = self.csv.escape.and_then(|escape| memchr::memchr(escape, rest));
-                    let (read, ended) = self.feed(&rest[..escape.unwrap_or(rest.len())]);
+                    let (read, ended) = match self.csv.escape {
+                        // All values of the record at once.
+                        None => self.feed(rest, usize::MAX),
+                        Some(escape) => {
+                            let before = self.count;
+                            let end = memchr::memchr(escape, rest).unwrap_or(rest.len());
+                            let (read, ended) = self.feed(&rest[..end], 1);
+                            if self.count > before {
+                                self.count = before;
+                                self.value();
+                                self.at = At::Value;
+                            }
+                            (read, ended)
+                        }
+                    };
                     taken += read;
                     raw.extend_from_slice(&rest[..read]);
-                    let Some(record) = ended else { continue };
-                    self.value();
-                    self.at = At::Value;
-                    if record {
+                    if ended {
                         let returned = raw.pop() == Some(b'\r');
                         self.at = if returned { At::Return } else { At::Between };
+                        self.find_quoted(raw);
                         if !returned {
                             return Ok((taken, true));
                         }
@@ -181,8 +177,8 @@ impl Splitter {
         Ok((taken, false))
     }
 
-    /// Ends the input; returns whether that completes a record.
-    pub fn finish(&mut self) -> bool {
+    /// Ends the input; returns whether that completes a record, which has the bytes `raw`.
+    pub fn finish(&mut self, raw: &[u8]) -> bool {
         match std::mem::replace(&mut self.at, At::Between) {
             At::Between | At::Comment => return false,
             At::Return => {}
@@ -190,13 +186,19 @@ impl Splitter {
             At::Escape => self.broken = Some("an escape character at the end"),
             At::Within => {
                 // A delimiter ends the value, unless a quote is open.
-                if self.feed(&[self.csv.delimiter]).1.is_none() {
+                let before = self.count;
+                self.feed(&[self.csv.delimiter], 1);
+                if self.count == before {
                     self.broken = Some("a quote that is not closed");
                 }
+                self.count = before;
                 self.value();
             }
         }
         restart(&mut self.reader);
+        if self.broken.is_none() {
+            self.find_quoted(raw);
+        }
         true
     }
 
@@ -213,28 +215,42 @@ impl Splitter {
     pub fn empty(&mut self) {
         self.begin();
         self.at = At::Between;
-        self.ends.push((0, false));
+        self.end_value(false);
     }
 
-    /// Gives bytes to the reader until a value ends. Returns how many it took, and whether the record has ended with
-    /// it.
-    fn feed(&mut self, input: &[u8]) -> (usize, Option<bool>) {
+    /// Gives bytes to the reader until this many more values or the record have ended. Returns how many it took, and
+    /// whether the record has ended.
+    fn feed(&mut self, input: &[u8], values: usize) -> (usize, bool) {
+        let until = self.count.saturating_add(values);
         let mut taken = 0;
-        while taken < input.len() {
-            let (result, read, written) =
-                self.reader.read_field(&input[taken..], &mut self.bytes[self.filled..]);
-            taken += read;
-            self.filled += written;
-            match result {
-                ReadFieldResult::Field { record_end } => return (taken, Some(record_end)),
-                ReadFieldResult::OutputFull => self.grow(),
-                ReadFieldResult::InputEmpty | ReadFieldResult::End => break,
-            }
+        while taken < input.len() && self.count < until {
             if self.filled == self.bytes.len() {
                 self.grow();
             }
+            self.make_room();
+            let room = until.min(self.ends.len());
+            let (result, read, written, ended) = self.reader.read_record(
+                &input[taken..],
+                &mut self.bytes[self.filled..],
+                &mut self.ends[self.count..room],
+            );
+            taken += read;
+            self.filled += written;
+            self.count += ended;
+            if result == ReadRecordResult::Record {
+                return (taken, true);
+            }
         }
-        (taken, None)
+        (taken, false)
+    }
+
+    /// Makes room for the end of one more value.
+    fn make_room(&mut self) {
+        if self.count == self.ends.len() {
+            let room = self.ends.len();
+            headroom::reserve(&mut self.ends, room).unwrap_or_else(|error| headroom::give_up(error));
+            self.ends.resize(room * 2, 0);
+        }
     }
 
     /// Doubles the room for values.
@@ -246,7 +262,7 @@ impl Splitter {
 
     /// Ends a value.
     fn value(&mut self) {
-        let start = self.ends.last().map_or(0, |(end, _)| *end);
+        let start = self.count.checked_sub(1).map_or(0, |last| self.ends[last]);
         let escaped = std::mem::take(&mut self.escaped);
         if escaped {
             let (mut from, mut to) = (start, start);
@@ -267,12 +283,48 @@ impl Splitter {
             }
             self.filled = to;
         }
-        self.ends.push((self.filled, std::mem::take(&mut self.quoted) || escaped));
+        let certain = std::mem::take(&mut self.quoted) || escaped;
+        self.end_value(certain);
+    }
+
+    fn end_value(&mut self, certain: bool) {
+        self.make_room();
+        self.ends[self.count] = self.filled;
+        self.count += 1;
+        if certain {
+            self.certain.resize(self.count, false);
+            self.certain[self.count - 1] = true;
+        }
+    }
+
+    /// After a complete record without escape characters: finds out which of its values are quoted, if that makes a
+    /// difference.
+    fn find_quoted(&mut self, raw: &[u8]) {
+        let (Some(quote), None) = (self.csv.quote, self.csv.escape) else { return };
+        let null = self.csv.null.as_bytes();
+        let mut start = 0;
+        let mut is_null = |end: &usize| &self.bytes[std::mem::replace(&mut start, *end)..*end] == null;
+        if memchr::memchr(quote, raw).is_none() || !self.ends[..self.count].iter().any(&mut is_null) {
+            return;
+        }
+        (self.filled, self.count) = (0, 0);
+        self.certain.clear();
+        let mut at = 0;
+        loop {
+            let before = self.count;
+            self.certain.push(raw.get(at) == Some(&quote));
+            at += self.feed(&raw[at..], 1).0;
+            if self.count == before {
+                self.feed(&[self.csv.delimiter], 1);
+                break;
+            }
+        }
+        restart(&mut self.reader);
     }
 
     /// How many values the last record has.
     pub fn count(&self) -> usize {
-        self.ends.len()
+        self.count
     }
 
     /// All values of the record, one after the other, if they are UTF-8.
@@ -285,16 +337,11 @@ impl Splitter {
 
     /// A value of the record, cut from `text`, and whether it is certainly text: quoted or escaped.
     pub fn get<'t>(&self, text: &'t str, place: usize) -> Result<(&'t str, bool)> {
-        let start = if place == 0 { 0 } else { self.ends[place - 1].0 };
-        let (end, quoted) = self.ends[place];
+        let start = place.checked_sub(1).map_or(0, |before| self.ends[before]);
+        let certain = self.certain.get(place).is_some_and(|certain| *certain);
         // The boundary of two values may split a character that is whole only without the delimiter.
-        Ok((text.get(start..end).ok_or_else(not_utf8)?, quoted))
+        Ok((text.get(start..self.ends[place]).ok_or_else(not_utf8)?, certain))
     }
-}
-
-/// The error for bytes that are not text.
-pub fn not_utf8() -> Error {
-    Error::connector("found bytes that are not UTF-8")
 }
 
 fn reader(csv: &Csv) -> Reader {
@@ -312,95 +359,4 @@ fn restart(reader: &mut Reader) {
     reader.reset();
     // The reader drops a byte order mark from the first bytes that it gets, which may be in the middle of a file.
     reader.read_field(b"\n", &mut [0]);
-}
-
-impl Csv {
-    /// A contradiction of the options, and what is wanted instead.
-    pub fn contradiction(&self) -> Option<(&'static str, &'static str)> {
-        let comment = self.comments.then_some(b'#');
-        let special = [Some(self.delimiter), self.quote, self.escape, comment];
-        let special: Vec<u8> = special.into_iter().flatten().collect();
-        let is_wrong = |(place, byte): (usize, &u8)| {
-            // A letter after an escape character may stand for another character.
-            byte.is_ascii_alphanumeric() || matches!(byte, b'\n' | b'\r') || special[..place].contains(byte)
-        };
-        if special.iter().enumerate().any(is_wrong) {
-            return Some((
-                "the delimiter, quote and escape character of 'csv'",
-                "different characters that are not letters, digits or line ends, and not # if comments are allowed",
-            ));
-        }
-        let in_null = |byte: u8| special.contains(&byte) || matches!(byte, b'\n' | b'\r');
-        if self.null.bytes().any(in_null) || self.null.starts_with('\u{feff}') {
-            return Some((
-                "the 'csv.null-literal'",
-                "a text without delimiters, quotes, escape characters, line ends and byte order marks",
-            ));
-        }
-        None
-    }
-
-    /// Appends a value such that it is not read as NULL.
-    pub fn write(&self, text: &str, first: bool, out: &mut String) -> Result<()> {
-        let Some(quote) = self.quote else { return self.write_bare(text, first, out) };
-        let special = |byte: u8| {
-            byte == self.delimiter
-                || byte == quote
-                || self.escape == Some(byte)
-                || matches!(byte, b'\n' | b'\r')
-        };
-        // A value at the beginning of a file may look like a byte order mark, and one at the beginning of a line like a
-        // comment.
-        let head = first && (self.comments && text.starts_with('#') || text.starts_with('\u{feff}'));
-        if !text.is_empty() && text != self.null && !head && !text.bytes().any(special) {
-            out.push_str(text);
-            return Ok(());
-        }
-        let quote = char::from(quote);
-        out.push(quote);
-        for char in text.chars() {
-            if char == quote || self.escape.map(char::from) == Some(char) {
-                out.push(char);
-            }
-            out.push(char);
-        }
-        out.push(quote);
-        Ok(())
-    }
-
-    /// As [`Csv::write`], for options without quotes.
-    fn write_bare(&self, text: &str, first: bool, out: &mut String) -> Result<()> {
-        let Some(escape) = self.escape else {
-            let delimiter = char::from(self.delimiter);
-            let head = first && (self.comments && text.starts_with('#') || text.starts_with('\u{feff}'));
-            if text == self.null || head || text.contains([delimiter, '\n', '\r']) {
-                return Err(Error::connector(format!(
-                    "the value {text:?} would be read as NULL, a delimiter, a comment or a line end with \
-                     'csv.disable-quote-character' = 'true'"
-                ))
-                .hint("set 'csv.escape-character' or another 'csv.null-literal'"));
-            }
-            out.push_str(text);
-            return Ok(());
-        };
-        let (escape, delimiter) = (char::from(escape), char::from(self.delimiter));
-        let special = |char: char| char == escape || char == delimiter;
-        // One escaped character shows that it is not NULL, a comment or a byte order mark.
-        let plain = |char: char| !matches!(char, 'n' | 'r' | 't' | '0' | '\n' | '\r');
-        let head = first && text.starts_with(['#', '\u{feff}']);
-        let marked = if head { Some(0) } else { text.find(plain).filter(|_| text == self.null) };
-        if text == self.null && marked.is_none() {
-            return Err(Error::connector(format!("{text:?} would be read as 'csv.null-literal'"))
-                .hint("set another 'csv.null-literal'"));
-        }
-        for (place, char) in text.char_indices() {
-            match char {
-                '\n' => out.extend([escape, 'n']),
-                '\r' => out.extend([escape, 'r']),
-                _ if special(char) || Some(place) == marked => out.extend([escape, char]),
-                _ => out.push(char),
-            }
-        }
-        Ok(())
-    }
 }

@@ -1,12 +1,14 @@
 //! Runs the parsers of formats on arbitrary bytes, for fuzzing. Nothing panics. The records do not depend on how the
-//! bytes are split or where reading began. Writing the values and parsing them again gives equal values.
+//! bytes are split or where reading began. Writing the values and parsing them again gives equal values. JSON gives the
+//! same values in both ways of reading it.
 
 use super::csv::Csv;
-use super::format::{Format, write_record};
-use super::json::{self, Json};
+use super::json::{Json, Reader};
 use super::split::Splitter;
-use super::texts::{decode, parse};
-use crate::types::{DataType, Row, Type, Value};
+use super::texts::push;
+use super::{Format, Wanted, Writing};
+use crate::batch::{Batch, Column};
+use crate::types::{DataType, Scalar, Type};
 
 /// A record: its bytes, its values, its line, and where the next one begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,14 +93,17 @@ pub fn csv(bytes: &[u8]) {
     for record in found {
         let Some(values) = record.values else { continue };
         for ty in types() {
-            let _ = (parse(&values[0].0, "c", &ty), decode(&values[0].0, "c"));
+            let _ = Column::new(&ty).map(|mut column| push(&values[0].0, "c", &ty, &mut column));
         }
         let null = |(text, certain): &(String, bool)| (*certain || *text != csv.null).then(|| text.clone());
         let values: Vec<Option<String>> = values.iter().map(null).collect();
-        let row: Row = values.iter().map(|text| text.as_ref().map_or(Value::Null, Value::string)).collect();
+        let writing = Writing::of(Format::Csv(csv.clone()), vec![String::new(); values.len()]);
         let mut written = String::new();
-        let texts = vec![DataType::STRING; row.len()];
-        if write_record(&Format::Csv(csv.clone()), &[], &texts, &row, &mut written).is_err() {
+        let row = values.iter().map(|text| {
+            let scalar = text.as_ref().map_or(Scalar::Null, |text| Scalar::Text(text.as_bytes()));
+            (scalar, &DataType::STRING)
+        });
+        if writing.record(row, &mut written).is_err() {
             assert!(csv.quote.is_none(), "with quotes all can be written: {values:?}");
             continue;
         }
@@ -144,29 +149,50 @@ pub fn json(bytes: &[u8]) {
     let Some((first, input)) = bytes.split_first() else { return };
     let json = Json { fail_on_missing: first & 1 != 0, iso: first & 2 != 0, plain: first & 4 == 0 };
     let types = types();
-    let names: Vec<String> =
-        (b'a'..=b'z').take(types.len()).map(|byte| char::from(byte).to_string()).collect();
-    let wanted = || names.iter().map(String::as_str).zip(&types);
-    let data: Vec<DataType> = types.iter().map(|ty| ty.data.clone()).collect();
-    for record in split(&Format::Json(json.clone()), types.len(), input, usize::from(first >> 3)) {
+    let wanted: Vec<Wanted> = ('a'..='z')
+        .zip(&types)
+        .enumerate()
+        .map(|(place, (name, ty))| Wanted {
+            field: place,
+            column: place,
+            name: name.to_string(),
+            ty: ty.clone(),
+        })
+        .collect();
+    let names = wanted.iter().map(|wanted| wanted.name.clone()).collect();
+    let writing = Writing::of(Format::Json(json.clone()), names);
+    let Ok(mut batch) = Batch::new(&types) else { return };
+    // By turns both ways are taken: it learns which values need their texts.
+    let mut reader = Reader::new(json.clone(), &wanted);
+    for record in split(&Format::Json(json), types.len(), input, usize::from(first >> 3)) {
         let Ok(text) = std::str::from_utf8(&record.raw) else { continue };
-        let row = match json::read(&json, text, wanted()) {
-            Ok(row) => row,
+        batch.clear();
+        let directly = reader.read_directly(text, &wanted, &mut batch).then(|| shown(&batch));
+        batch.clear();
+        let carefully = match reader.read_carefully(text, &wanted, &mut batch) {
+            Ok(()) => shown(&batch),
             Err(error) => {
                 let known =
                     serde_json::from_str::<serde_json::Value>(text).is_ok_and(|json| json.is_object());
                 assert!(!known || !error.to_string().contains("no JSON"), "{error}: {text}");
+                assert_eq!(directly, None, "{error}: {text}");
                 continue;
             }
         };
+        assert_eq!(directly.as_ref().unwrap_or(&carefully), &carefully, "{text}");
         let mut written = String::new();
-        json::write(&json, &names, &data, &row, &mut written);
+        let row = batch.columns.iter().zip(&types).map(|(column, ty)| (column.get(0), &ty.data));
+        assert_eq!(writing.record(row, &mut written), Ok(()));
         assert!(!written.contains('\n'), "a record is a line: {written}");
-        let shown = |row: &Row| format!("{row:?}");
-        let again =
-            json::read(&json, &written, wanted()).map(|row| shown(&row)).map_err(|error| error.to_string());
-        assert_eq!(again, Ok(shown(&row)), "{written}");
+        batch.clear();
+        let again = reader.read(&written, &wanted, &mut batch).map(|()| shown(&batch));
+        assert_eq!(again, Ok(carefully), "{written}");
     }
+}
+
+/// The first values of all columns.
+fn shown(batch: &Batch) -> String {
+    batch.columns.iter().map(|column| format!("{:?} ", column.get(0))).collect()
 }
 
 #[cfg(test)]

@@ -83,7 +83,7 @@ impl Splitter {
             let _ = self.read(&MARK[..seen]);
         }
         self.whole = match &mut self.csv {
-            Some(csv) => csv.finish(),
+            Some(csv) => csv.finish(&self.raw),
             None => !self.raw.trim_ascii().is_empty(),
         };
         self.whole
@@ -118,7 +118,10 @@ impl Splitter {
     fn forget(&mut self) {
         if std::mem::take(&mut self.whole) {
             // The record's own line end, and those within it.
-            self.lines += 1 + memchr::memchr_iter(b'\n', &self.raw).count() as u64;
+            self.lines += 1;
+            if self.csv.is_some() {
+                self.lines += memchr::memchr_iter(b'\n', &self.raw).count() as u64;
+            }
             self.raw.clear();
         }
     }
