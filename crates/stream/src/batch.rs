@@ -14,7 +14,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::headroom;
+use crate::memory::headroom;
 use crate::types::{DataType, Scalar, Type, Value};
 
 /// The representation of a value in columns, registers and records.

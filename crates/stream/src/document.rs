@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use crate::catalog::SinkKind;
+use crate::catalog::options::{Declared, FORMATS, REQUIRED, SESSION};
 use crate::connectors;
 use crate::function::aggregate::AggregateKind;
 use crate::function::examples::{AGGREGATES, CONSTRUCTS, Example, FUNCTIONS, NOW, ROWS};
 use crate::function::{self, Function};
-use crate::options::{Declared, FORMATS, REQUIRED, SESSION};
+use crate::plan::reference::{Arrival, Input, final_rows, run_plans};
 use crate::plan::rules;
-use crate::reference::{Arrival, Input, final_rows, run_plans};
 use crate::types::Value;
 use crate::{Outcome, Session};
 

@@ -528,9 +528,9 @@ impl Gen<'_, '_> {
                 let scales = self.int(from | scale(&part.result) << 8);
                 let out = self.stack(2);
                 let (low, high) = self.b.ins().isplit(sum.a);
-                let told = self.ask("decimal_mean", &[low, high, divisor, scales, out]);
-                let told = self.b.ins().ireduce(types::I8, told);
-                let null = self.b.ins().bor(told, none);
+                let answer = self.ask("decimal_mean", &[low, high, divisor, scales, out]);
+                let answer = self.b.ins().ireduce(types::I8, answer);
+                let null = self.b.ins().bor(answer, none);
                 let val = self.get(Shape::Decimal, out, 0);
                 return Val { null: Some(null), ..val };
             }

@@ -3,7 +3,7 @@
 use super::machine::{Machine, advance, session, with};
 use crate::error::Error;
 use crate::function::bounded;
-use crate::headroom::caught;
+use crate::memory::headroom::caught;
 use crate::state::{Table, hash_bytes};
 use crate::types::time::Unit;
 use crate::types::{PRECISION_MAX, decimal};

@@ -126,18 +126,18 @@ impl Gen<'_, '_> {
         let out = self.stack(2);
         let number = self.int(number as i64);
         let machine = self.machine;
-        let told = self.ask("generic", &[machine, number, place, out]);
+        let answer = self.ask("generic", &[machine, number, place, out]);
         let name = match expr {
             Expr::Call(function, ..) => function.name.to_owned(),
             Expr::Cast { ty, .. } => format!("CAST AS {}", ty.data),
             Expr::Op(op, ..) => format!("{op:?}"),
             _ => String::new(),
         };
-        self.name(told, name);
-        let failed = self.b.ins().icmp_imm_s(IntCC::Equal, told, 2);
+        self.name(answer, name);
+        let failed = self.b.ins().icmp_imm_s(IntCC::Equal, answer, 2);
         self.fail_if(failed, 0);
         let mut val = self.get(shape, out, 0);
-        val.null = Some(self.b.ins().ireduce(types::I8, told));
+        val.null = Some(self.b.ins().ireduce(types::I8, answer));
         // The parts of a NULL come from the stack: zero.
         Ok(val)
     }
@@ -690,15 +690,15 @@ impl Gen<'_, '_> {
             return Some(Val { null: text.null, ..self.of_words(shape, &[word]) });
         }
         let out = self.stack(2);
-        let told = self.ask("prepared_text", &[machine, number, text.a, length, out]);
-        self.name(told, name);
+        let answer = self.ask("prepared_text", &[machine, number, text.a, length, out]);
+        self.name(answer, name);
         if makes {
-            let failed = self.b.ins().icmp_imm_s(IntCC::Equal, told, 2);
+            let failed = self.b.ins().icmp_imm_s(IntCC::Equal, answer, 2);
             self.fail_if(failed, 0);
         }
-        let told = self.b.ins().ireduce(types::I8, told);
+        let answer = self.b.ins().ireduce(types::I8, answer);
         let val = self.get(shape, out, 0);
-        Some(Val { null: self.either(Some(told), text.null), ..val })
+        Some(Val { null: self.either(Some(answer), text.null), ..val })
     }
 }
 

@@ -214,11 +214,11 @@ impl Gen<'_, '_> {
             self.b.ins().brif(tag, usual, &[], odd, &[]);
             self.b.switch_to_block(odd);
             if insert {
-                let told = self.ask("spare", &[self.machine, table]);
-                let failed = self.is_zero(told);
+                let answer = self.ask("spare", &[self.machine, table]);
+                let failed = self.is_zero(answer);
                 self.fail_if(failed, 0);
-                let new = self.bit(told, 0);
-                let place = self.b.ins().band_imm_s(told, -8);
+                let new = self.bit(answer, 0);
+                let place = self.b.ins().band_imm_s(answer, -8);
                 self.b.ins().jump(done, &[place.into(), new.into()]);
             } else {
                 let place = self.ask("spare_filled", &[self.machine, table]);

@@ -5,7 +5,7 @@
 use crate::error::Error;
 use crate::expr::Expr;
 use crate::function::{Answer, Prepared};
-use crate::headroom;
+use crate::memory::headroom;
 use crate::types::time::Pattern;
 
 /// A function of a text whose other arguments are constants, and its last result in this batch.

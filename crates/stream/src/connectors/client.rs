@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 pub use duramen_resp::Reply;
 use duramen_resp::{Malformed, Replies, encode_command};
 
+use crate::catalog::options::Kind::{Name, Number, Text};
+use crate::catalog::options::{Declared, option};
 use crate::catalog::{Attachment, Table};
 use crate::error::{Error, Result};
-use crate::options::Kind::{Name, Number, Text};
-use crate::options::{Declared, option};
 use crate::run::notice::notice;
 
 /// The option of all connectors to a server.
@@ -161,7 +161,7 @@ impl Client {
     /// again, so they must be idempotent.
     pub fn run(&mut self, commands: &[Vec<Vec<u8>>]) -> Result<Vec<Reply>> {
         let began = Instant::now();
-        let mut told = false;
+        let mut reported = false;
         loop {
             match self.once(commands) {
                 Ok(Ok(replies)) => return Ok(replies),
@@ -175,10 +175,10 @@ impl Client {
                             PATIENCE.as_secs()
                         )));
                     }
-                    if !told {
+                    if !reported {
                         let seconds = PATIENCE.as_secs();
                         notice(&format!("waiting up to {seconds} s for the server at {name}: {error}"));
-                        told = true;
+                        reported = true;
                     }
                     std::thread::sleep(Duration::from_millis(200));
                 }

@@ -4,11 +4,11 @@ use std::time::Instant;
 
 use super::registration::Registration;
 use crate::batch::Batch;
+use crate::catalog::options::Kind::{Choice, Number};
+use crate::catalog::options::{IDLE, option};
 use crate::catalog::{Connector, Table};
 use crate::compile::Source;
 use crate::error::{Error, Result};
-use crate::options::Kind::{Choice, Number};
-use crate::options::{IDLE, option};
 use crate::run::clock::now;
 use crate::run::row_source::{RowSource, place};
 use crate::types::{DataType, Row, Value, decimal};

@@ -16,12 +16,12 @@
 use std::collections::BTreeMap;
 
 use crate::catalog::Table;
+use crate::catalog::options::Kind::{Choice, Number, Text, Time};
+use crate::catalog::options::{Declared, option};
 use crate::compile::{RowRef, Rows};
 use crate::error::{Error, Result};
 use crate::formats::json::Json;
 use crate::formats::{Format, Writing, texts};
-use crate::options::Kind::{Choice, Number, Text, Time};
-use crate::options::{Declared, option};
 use crate::run::row_sink::Content;
 use crate::types::{DataType, Scalar};
 

@@ -17,7 +17,7 @@ mod duramen;
 mod filesystem;
 mod kafka;
 pub(crate) mod keyed;
-mod nexmark;
+pub mod nexmark;
 mod print;
 mod redis;
 mod redis_stream;

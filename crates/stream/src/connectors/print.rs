@@ -3,11 +3,11 @@
 use std::io::Write;
 
 use super::registration::Registration;
+use crate::catalog::options::Kind::Text;
+use crate::catalog::options::option;
 use crate::catalog::{Connector, SinkKind};
 use crate::compile::{Output, Rows};
 use crate::error::{Error, Result};
-use crate::options::Kind::Text;
-use crate::options::option;
 use crate::plan::Sink;
 use crate::run::records::Place;
 use crate::run::row_sink::RowSink;

@@ -12,9 +12,9 @@ use self::json::Json;
 use self::split::Splitter;
 use crate::batch::Batch;
 use crate::catalog::Table;
+use crate::catalog::options;
 use crate::compile::{Rows, Source};
 use crate::error::{Error, Result};
-use crate::options;
 use crate::types::{DataType, Scalar, Type};
 
 /// A format with its options.

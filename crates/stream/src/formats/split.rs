@@ -3,7 +3,7 @@
 
 use super::csv;
 use crate::error::{Error, Result};
-use crate::headroom;
+use crate::memory::headroom;
 
 /// The longest record, the same limit as for messages and values elsewhere. A longer one has an unclosed quote, or is
 /// not text at all.

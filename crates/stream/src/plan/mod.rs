@@ -9,6 +9,8 @@ pub mod bind;
 pub mod changelog;
 pub mod explain;
 pub mod partition;
+pub mod physical;
+pub mod reference;
 pub mod retention;
 pub mod rules;
 

@@ -19,7 +19,7 @@ use super::claim::{
 use super::clock::now;
 use super::row_sink::{CommitParticipant, JobStore};
 use crate::error::{Error, Result};
-use crate::headroom::caught;
+use crate::memory::headroom::caught;
 use crate::state::{MemoryLimit, Numbers};
 
 /// The store in which a job keeps its checkpoints, and how.

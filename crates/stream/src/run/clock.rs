@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-pub use crate::options::duration;
+pub use crate::catalog::options::duration;
 
 /// The machine's clock, in microseconds since 1970.
 pub fn now() -> i64 {

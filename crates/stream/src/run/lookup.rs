@@ -16,7 +16,7 @@ use crate::connectors::keyed::{database, prefix, split};
 use crate::connectors::registration::KeyReader;
 use crate::error::{Error, Result};
 use crate::formats::texts::push_or_null;
-use crate::headroom::watch;
+use crate::memory::headroom::watch;
 
 /// A lookup table.
 pub struct Lookup {

@@ -6,7 +6,6 @@ mod checkpoint;
 pub(crate) mod claim;
 pub(crate) mod clock;
 mod lookup;
-mod memory_limit;
 pub(crate) mod notice;
 pub(crate) mod outbox;
 pub(crate) mod parts;
@@ -39,10 +38,10 @@ use crate::catalog::Table;
 use crate::compile::{Held, Output, Program, Rows, Source, Threads};
 use crate::connectors;
 use crate::error::{Error, Result};
-use crate::headroom::{caught, watch};
+pub use crate::memory::MemoryLimit;
+use crate::memory::headroom::{caught, watch};
 use crate::plan::partition::Partition;
 use crate::plan::{Node, Sink, explain};
-pub use crate::state::MemoryLimit;
 use crate::state::Numbers;
 use crate::types::{DataType, Value};
 
@@ -249,7 +248,7 @@ struct Keeping {
     refused: Option<Vec<(u64, u32, Vec<u8>)>>,
     /// Each time for which the current checkpoint kept rows waiting.
     pauses: Vec<Duration>,
-    told: Checkpoints,
+    checkpoints: Checkpoints,
 }
 
 /// A meeting at which all threads stop.
@@ -330,14 +329,14 @@ fn end_parts(
     head: &mut Head,
     participants: Vec<Box<dyn CommitParticipant>>,
 ) -> Result<Vec<Box<dyn CommitParticipant>>> {
-    let (mut told, mut all) = (Vec::new(), Vec::new());
+    let (mut parts, mut all) = (Vec::new(), Vec::new());
     for sink in sinks {
         let (publishes, participant) = sink.lock().end_part()?;
-        told.push(publishes);
+        parts.push(publishes);
         all.extend(participant);
     }
-    told.append(&mut head.sinks);
-    head.sinks = told;
+    parts.append(&mut head.sinks);
+    head.sinks = parts;
     all.extend(participants);
     Ok(all)
 }
@@ -514,7 +513,7 @@ impl Running {
                     phase: Phase::Idle,
                     refused: None,
                     pauses: Vec::new(),
-                    told: Checkpoints::default(),
+                    checkpoints: Checkpoints::default(),
                 })
             }
         };
@@ -575,7 +574,7 @@ impl Running {
             elapsed: self.began.elapsed(),
             watermark,
             held,
-            checkpoints: self.keeping.as_ref().map(|keeping| keeping.told),
+            checkpoints: self.keeping.as_ref().map(|keeping| keeping.checkpoints),
             waits,
         }
     }
@@ -787,8 +786,8 @@ impl Running {
             }
             Message::Saved(pauses) => {
                 let Some(keeping) = &mut self.keeping else { return Ok(()) };
-                keeping.told.pause_max =
-                    keeping.told.pause_max.max(pauses.iter().max().copied().unwrap_or_default());
+                keeping.checkpoints.pause_max =
+                    keeping.checkpoints.pause_max.max(pauses.iter().max().copied().unwrap_or_default());
                 keeping.pauses.extend(pauses);
                 keeping.is_saved()?;
             }
@@ -904,13 +903,13 @@ impl Keeping {
         feeds: &mut [Feed],
     ) -> Result<(Head, Vec<Box<dyn CommitParticipant>>)> {
         self.epoch += 1;
-        let (mut told, mut participants) = (Vec::new(), Vec::new());
+        let (mut parts, mut participants) = (Vec::new(), Vec::new());
         for feed in feeds.iter_mut() {
             let (publishes, participant) = match feed.reader.letters() {
                 Some(letters) => letters.end_part()?,
                 None => (serde_json::Value::Null, None),
             };
-            told.push(publishes);
+            parts.push(publishes);
             participants.extend(participant);
         }
         let head = Head {
@@ -920,7 +919,7 @@ impl Keeping {
             plan: self.plan.clone(),
             note: self.note.clone(),
             sources: feeds.iter().map(|feed| feed.reader.position()).collect(),
-            sinks: told,
+            sinks: parts,
         };
         Ok((head, participants))
     }
@@ -943,7 +942,7 @@ impl Keeping {
 
     fn paused(&mut self, began: Instant) {
         let pause = began.elapsed();
-        self.told.pause_max = self.told.pause_max.max(pause);
+        self.checkpoints.pause_max = self.checkpoints.pause_max.max(pause);
         self.pauses.push(pause);
     }
 
@@ -968,13 +967,13 @@ impl Keeping {
     fn whole(&mut self, done: checkpoint::Done) {
         self.phase = Phase::Idle;
         self.pauses.sort_unstable();
-        self.told.pause_p99 =
-            self.pauses.get(self.pauses.len() * 99 / 100).copied().unwrap_or(self.told.pause_p99);
+        self.checkpoints.pause_p99 =
+            self.pauses.get(self.pauses.len() * 99 / 100).copied().unwrap_or(self.checkpoints.pause_p99);
         self.pauses.clear();
-        self.told.count += 1;
-        self.told.took = self.begun.elapsed();
-        self.told.commit = done.commit;
-        self.told.bytes = done.bytes;
+        self.checkpoints.count += 1;
+        self.checkpoints.took = self.begun.elapsed();
+        self.checkpoints.commit = done.commit;
+        self.checkpoints.bytes = done.bytes;
     }
 
     /// Finishes the current checkpoint.

@@ -112,8 +112,8 @@ impl Parts {
         self.epoch += 1;
         let Some(file) = self.open.take() else { return Ok((Value::Null, None)) };
         let file = file.into_inner().map_err(|error| self.failed("write")(error.into_error()))?;
-        let told = json!({ "part": part });
-        Ok((told, Some(Box::new(Part { directory: self.directory.clone(), part, file }))))
+        let publishes = json!({ "part": part });
+        Ok((publishes, Some(Box::new(Part { directory: self.directory.clone(), part, file }))))
     }
 
     /// As [`super::row_sink::RowSink::recover`].

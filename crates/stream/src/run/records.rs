@@ -89,25 +89,25 @@ impl Records {
         self.reading.splitter(begins)
     }
 
-    /// Takes the last record that was split off; `place` is its position.
-    pub fn take(
+    /// Adds the row of the last record that was split off; `place` is its position.
+    pub fn add(
         &mut self,
         record: &Splitter,
         batch: &mut Batch,
         place: impl FnOnce() -> String,
     ) -> Result<()> {
         let read = self.reading.read(record, batch);
-        self.took(read, record.record(), batch, place)
+        self.complete(read, record.record(), batch, place)
     }
 
-    /// Appends the columns of a message; [`Records::took`] follows.
+    /// Appends the columns of a message; [`Records::complete`] follows.
     pub fn read(&mut self, message: &[u8], batch: &mut Batch) -> Result<()> {
         self.reading.message(message, batch)
     }
 
     /// Completes the row that was read from a record. If the record cannot be read, the row is undone, and the record
     /// is skipped, kept as a dead letter or an error, as the options say.
-    pub fn took(
+    pub fn complete(
         &mut self,
         read: Result<()>,
         record: &[u8],

@@ -26,7 +26,7 @@ use crate::batch::Batch;
 use crate::catalog::Table;
 use crate::compile::{Held, Output, Program, Routed, Threads};
 use crate::error::{Error, Result};
-use crate::headroom::{caught, watch};
+use crate::memory::headroom::{caught, watch};
 use crate::plan::Node;
 use crate::state::{MemoryLimit, Numbers};
 
@@ -310,12 +310,12 @@ impl Workers {
     /// Lets all threads stop between two turns. `at` receives the number of records read before, and their sources.
     pub fn meet<R>(&self, keep: bool, at: impl FnOnce(u64, &mut [Feed]) -> Result<R>) -> Result<R> {
         let mut feeds = lock(&self.common.feeds);
-        let told = at(self.common.records.load(Ordering::Relaxed), &mut feeds.feeds)?;
+        let begun = at(self.common.records.load(Ordering::Relaxed), &mut feeds.feeds)?;
         let number = feeds.next;
         feeds.next += 1;
         drop(feeds);
         self.common.give(number, Item::Meet { keep });
-        Ok(told)
+        Ok(begun)
     }
 
     /// Lets all threads continue after a meeting.

@@ -21,11 +21,11 @@ mod sessions;
 mod table;
 mod vector;
 
+pub use crate::memory::MemoryLimit;
 pub use memory::Memory;
 pub use pages::{DIRTY, Get, Numbers, PAGE_WORDS, Put, Reader, write_word};
 pub use sessions::{Placed, Session, Sessions};
 pub use table::{Head, Layout, MULTIPLIER, Table, hash_bytes, hash_seed};
-pub use vector::MemoryLimit;
 
 use crate::error::Result;
 

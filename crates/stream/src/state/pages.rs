@@ -16,8 +16,9 @@
 //! 2. A vector that is replaced gets a new number, under which all of it is written. The pages written under the old
 //!    number stay unchanged until a later checkpoint is complete.
 
-use super::vector::{MemoryLimit, Vector};
+use super::vector::Vector;
 use crate::error::{Error, Result};
+use crate::memory::MemoryLimit;
 
 const CLEAN: u8 = 0;
 /// The only state in which code need not call.

@@ -4,8 +4,9 @@ use super::pages::{
     Data, Get, Left, Numbers, PAGE_BYTES, PAGE_WORDS, Pages, Put, Reader, page_of_bytes, page_of_words,
     read_bytes, read_words, save_left, write_word,
 };
-use super::vector::{MemoryLimit, Vector};
+use super::vector::Vector;
 use crate::error::{Error, Result};
+use crate::memory::MemoryLimit;
 
 /// The fields that compiled code reads and writes, at the beginning of every [`Table`]. Addresses are the current ones.
 #[derive(Debug, Default, Clone, Copy)]

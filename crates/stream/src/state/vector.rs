@@ -8,96 +8,14 @@
 //! 2. A vector moves only when it grows beyond its capacity, as a `Vec` does.
 
 use std::ops::{Deref, DerefMut};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use duramen::Scratch;
 
-use crate::headroom::{LARGE, give_up, refused, require};
+use crate::memory::MemoryLimit;
+use crate::memory::headroom::{LARGE, give_up, refused, require};
 
 /// Smaller vectors stay on the heap: a file for each would cost more than it frees.
 const MAPPED_LEAST: usize = 64 << 10;
-
-/// Shorter vectors gain less from huge pages than an unused half page costs.
-const HUGE_LEAST: usize = 4 << 20;
-
-/// The bytes of state that a job may have on the heap, and the directory for the rest. Without limits by default.
-#[derive(Debug, Clone, Default)]
-pub struct MemoryLimit(Option<Arc<Bounds>>);
-
-#[derive(Debug)]
-struct Bounds {
-    directory: PathBuf,
-    bytes_max: usize,
-    heap: AtomicUsize,
-    mapped: AtomicUsize,
-}
-
-impl MemoryLimit {
-    /// At most this many bytes on the heap; further vectors lie in unnamed files in this directory. It should be on a
-    /// disk.
-    pub fn of(directory: &Path, bytes_max: usize) -> MemoryLimit {
-        MemoryLimit(Some(Arc::new(Bounds {
-            directory: directory.to_owned(),
-            bytes_max,
-            heap: AtomicUsize::new(0),
-            mapped: AtomicUsize::new(0),
-        })))
-    }
-
-    /// Bytes in files.
-    pub fn mapped(&self) -> usize {
-        self.0.as_ref().map_or(0, |bounds| bounds.mapped.load(Ordering::Relaxed))
-    }
-
-    /// Bytes of page copies that may wait for a checkpoint; above this, rows have to wait.
-    pub fn copies_max(&self) -> usize {
-        // 1 MiB: less would be a batch's worth, or nothing.
-        self.0.as_ref().map_or(usize::MAX, |bounds| (bounds.bytes_max / 8).max(1 << 20))
-    }
-
-    /// Counts bytes on the heap, if there is room for them or they are few.
-    fn grant(&self, bytes: usize, few: bool) -> bool {
-        let Some(bounds) = &self.0 else { return true };
-        let more =
-            |held: usize| (few || held.saturating_add(bytes) <= bounds.bytes_max).then_some(held + bytes);
-        bounds.heap.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
-    }
-
-    fn give_back(&self, bytes: usize) {
-        if let Some(bounds) = &self.0 {
-            bounds.heap.fetch_sub(bytes, Ordering::Relaxed);
-        }
-    }
-
-    /// Memory in a file. `None` if there is none, such as on a full disk: then the heap is used.
-    fn map(&self, bytes: usize) -> Option<Scratch> {
-        let bounds = self.0.as_ref()?;
-        let scratch = Scratch::new(&bounds.directory, bytes).ok()?;
-        bounds.mapped.fetch_add(scratch.bytes().len(), Ordering::Relaxed);
-        Some(scratch)
-    }
-
-    /// Memory on huge pages, if this many bytes are worth it and there is room for them.
-    fn huge(&self, bytes: usize) -> Option<Scratch> {
-        let whole = bytes.next_multiple_of(Scratch::HUGE_PAGE);
-        if bytes < HUGE_LEAST || require(whole).is_err() || !self.grant(whole, false) {
-            return None;
-        }
-        let scratch = Scratch::in_memory(whole).ok();
-        if scratch.is_none() {
-            self.give_back(whole);
-        }
-        scratch
-    }
-
-    fn unmap(&self, scratch: &Scratch) {
-        if let Some(bounds) = &self.0 {
-            bounds.mapped.fetch_sub(scratch.bytes().len(), Ordering::Relaxed);
-        }
-    }
-}
 
 /// Whether the process has this much memory for state.
 fn has_room(bytes: usize) -> bool {
@@ -399,12 +317,13 @@ impl<T: Piece> Vector<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::limit::HUGE_LEAST;
 
     #[test]
     fn a_vector_beyond_the_memory_limit_is_in_a_file_and_releases_it() {
         let directory = tempfile::tempdir().unwrap();
         let memory_limit = MemoryLimit::of(directory.path(), 1 << 20);
-        let heap = || memory_limit.0.as_ref().unwrap().heap.load(Ordering::Relaxed);
+        let heap = || memory_limit.heap();
         let first = Vector::<u64>::zeroed(&memory_limit, 100_000);
         assert_eq!((heap(), memory_limit.mapped()), (800_000, 0));
         let mut second = Vector::<u64>::zeroed(&memory_limit, 100_000);
@@ -421,7 +340,7 @@ mod tests {
     fn a_long_vector_grows_in_place_up_to_the_memory_limit() {
         let directory = tempfile::tempdir().unwrap();
         let memory_limit = MemoryLimit::of(directory.path(), 40 << 20);
-        let heap = || memory_limit.0.as_ref().unwrap().heap.load(Ordering::Relaxed);
+        let heap = || memory_limit.heap();
         let mut vector = Vector::<u64>::with_capacity(&memory_limit, HUGE_LEAST / 8);
         assert_eq!(heap(), HUGE_LEAST);
         (0..HUGE_LEAST as u64 / 8).for_each(|number| vector.push(number));

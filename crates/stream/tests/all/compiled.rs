@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use duramen_stream::nexmark::{Generator, TABLES};
 use duramen_stream::plan::changelog::RowKind;
-use duramen_stream::reference::{Arrival, Changes, Input, final_rows, run_plans};
+use duramen_stream::plan::reference::{Arrival, Changes, Input, final_rows, run_plans};
 use duramen_stream::state::{Layout, Numbers};
 use duramen_stream::types::{OrderedValue, Value};
 use duramen_stream::{ErrorKind, Outcome, Session};

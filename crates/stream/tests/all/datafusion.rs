@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
 use duramen_stream::Session;
-use duramen_stream::reference::{Arrival, Input, final_rows};
+use duramen_stream::plan::reference::{Arrival, Input, final_rows};
 use duramen_stream::types::{DataType, Value};
 use serde_json::{Value as Json, json};
 

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use duramen_stream::Session;
+use duramen_stream::plan::reference::{Arrival, Changes, Input, run_plans};
 use duramen_stream::plan::{Node, rules};
-use duramen_stream::reference::{Arrival, Changes, Input, run_plans};
 use duramen_stream::types::Value;
 
 const FILES: [&str; 4] = ["strings.txt", "numbers.txt", "casts.txt", "times.txt"];

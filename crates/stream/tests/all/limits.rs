@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use duramen_stream::batch::Batch;
 use duramen_stream::compile::{Output, Program, Rows};
-use duramen_stream::reference::{Arrival, Input, run_plans};
+use duramen_stream::plan::reference::{Arrival, Input, run_plans};
 use duramen_stream::types::Value;
 use duramen_stream::{Outcome, Result, Session};
 

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use duramen_stream::nexmark::{Generator, TABLES};
-use duramen_stream::reference::{Input, final_rows, run};
+use duramen_stream::plan::reference::{Input, final_rows, run};
 use duramen_stream::types::Value;
 use duramen_stream::{Job, Outcome, Session};
 

@@ -3,8 +3,8 @@
 
 use super::support;
 use duramen_stream::Session;
+use duramen_stream::plan::reference::{Arrival, Input, final_rows, run_plans};
 use duramen_stream::plan::rules;
-use duramen_stream::reference::{Arrival, Input, final_rows, run_plans};
 use duramen_stream::state::Numbers;
 use duramen_stream::types::Value;
 use proptest::prelude::*;

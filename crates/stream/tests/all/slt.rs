@@ -13,8 +13,8 @@ use std::path::PathBuf;
 
 use duramen_stream::Session;
 use duramen_stream::nexmark::BEGIN_MICROS;
+use duramen_stream::plan::reference::{Arrival, Input, final_rows, run_plans};
 use duramen_stream::plan::rules;
-use duramen_stream::reference::{Arrival, Input, final_rows, run_plans};
 use duramen_stream::types::{DataType, Value, cast};
 
 struct File {

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use duramen_stream::batch::Batch;
 use duramen_stream::compile::{Output, Program, Routed, Rows, Source, Threads};
 use duramen_stream::plan::partition::Partition;
+use duramen_stream::plan::reference::{Arrival, Changes, Input, final_rows, run_plans};
 use duramen_stream::plan::{Node, Sink, rules};
-use duramen_stream::reference::{Arrival, Changes, Input, final_rows, run_plans};
 use duramen_stream::state::{MemoryLimit, Numbers};
 use duramen_stream::{Error, ErrorKind, Result, Session};
 

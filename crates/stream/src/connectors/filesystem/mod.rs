@@ -8,9 +8,9 @@ mod source;
 use std::path::{Component, Path, PathBuf};
 
 use super::registration::Registration;
+use crate::catalog::options::Kind::{Name, Time};
+use crate::catalog::options::{DEAD_LETTER, IDLE, REQUIRED, option};
 use crate::catalog::{Connector, SinkKind, Table};
-use crate::options::Kind::{Name, Time};
-use crate::options::{DEAD_LETTER, IDLE, REQUIRED, option};
 
 /// What it declares.
 const CONNECTOR: Connector = Connector {

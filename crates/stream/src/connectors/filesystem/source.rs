@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use super::identity::Known;
 use crate::batch::Batch;
 use crate::catalog::Table;
+use crate::catalog::options::duration;
 use crate::compile::Source;
 use crate::error::{Error, Result};
 use crate::formats::split::Splitter;
-use crate::options::duration;
 use crate::run::records::{Place, Records};
 use crate::run::row_source::{RowSource, place};
 use crate::run::writers::path;
@@ -384,7 +384,7 @@ impl RowSource for Files {
                 *whole_until = *reached;
             }
             if ended {
-                self.records.take(splitter, batch, || stood(path, *whole, splitter, read))?;
+                self.records.add(splitter, batch, || stood(path, *whole, splitter, read))?;
             }
         }
         Ok(true)

@@ -26,9 +26,9 @@ mod source;
 mod transactions;
 
 use super::registration::{OpenSink, OpenSource, Registration};
+use crate::catalog::options::Kind::{Choice, Name, Number, Text, Time};
+use crate::catalog::options::{DEAD_LETTER, Declared, IDLE, REQUIRED, option};
 use crate::catalog::{Connector, SinkKind};
-use crate::options::Kind::{Choice, Name, Number, Text, Time};
-use crate::options::{DEAD_LETTER, Declared, IDLE, REQUIRED, option};
 
 /// An option of both connectors.
 pub const TOPIC: Declared = option("topic", Name, REQUIRED, "the topic");

@@ -26,8 +26,8 @@ use serde_json::{Value, json};
 
 use super::broker::{Broker, Context, place_of};
 use super::encoding::Fields;
+use crate::catalog::options::duration;
 use crate::formats::{Format, Reading};
-use crate::options::duration;
 use crate::run::outbox::Outage;
 use crate::run::records::{Place, Records};
 use crate::run::row_source::{RowSource, place};
@@ -469,7 +469,7 @@ impl RowSource for Log {
                 (Some(value), None) => records.read(value, batch),
                 (Some(value), Some(key)) => both(key, records, &message, value, batch),
             };
-            records.took(read, value.unwrap_or_default(), batch, || place_of(&message))?;
+            records.complete(read, value.unwrap_or_default(), batch, || place_of(&message))?;
         }
         Ok(true)
     }

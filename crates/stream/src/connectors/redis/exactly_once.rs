@@ -20,7 +20,7 @@ use crate::compile::Rows;
 use crate::connectors::client::{Address, Client, Reply, scan, words};
 use crate::connectors::keyed::{Changed, KeyedSink};
 use crate::error::{Error, Result};
-use crate::headroom::{LARGE, require};
+use crate::memory::headroom::{LARGE, require};
 use crate::run::claim::{Claim, Existing, keys_table, owned, strangers_refused};
 use crate::run::outbox::{Deliver, Encode, Failure, Messages, Name, append, messages};
 use crate::run::row_sink::{Content, JobStore};

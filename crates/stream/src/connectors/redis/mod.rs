@@ -7,9 +7,9 @@ mod sink;
 use super::client::{HOSTNAME, PASSWORD, PORT};
 use super::keyed::{self, DATABASE, KEY, LOOKUP_REFRESH, VALUE};
 use super::registration::Registration;
+use crate::catalog::options::Kind::Choice;
+use crate::catalog::options::{Declared, option};
 use crate::catalog::{Connector, SinkKind, Table};
-use crate::options::Kind::Choice;
-use crate::options::{Declared, option};
 
 const GUARANTEE: Declared = option(
     "sink.delivery-guarantee",

@@ -15,10 +15,10 @@ mod source;
 use super::client::{Address, Client, HOSTNAME, PASSWORD, PORT};
 use super::keyed::{DATABASE, database};
 use super::registration::Registration;
+use crate::catalog::options::Kind::{Flag, Name, Text};
+use crate::catalog::options::{IDLE, option};
 use crate::catalog::{Connector, SinkKind, Table};
 use crate::error::Result;
-use crate::options::Kind::{Flag, Name, Text};
-use crate::options::{IDLE, option};
 
 /// What it declares.
 const CONNECTOR: Connector = Connector {

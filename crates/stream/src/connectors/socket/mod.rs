@@ -16,9 +16,9 @@ mod source;
 mod stream;
 
 use super::registration::Registration;
+use crate::catalog::options::Kind::{Choice, Name, Number};
+use crate::catalog::options::{DEAD_LETTER, IDLE, option};
 use crate::catalog::{Connector, SinkKind};
-use crate::options::Kind::{Choice, Name, Number};
-use crate::options::{DEAD_LETTER, IDLE, option};
 
 /// What it declares.
 const CONNECTOR: Connector = Connector {

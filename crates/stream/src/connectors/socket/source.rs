@@ -127,7 +127,7 @@ impl Connection {
                     return Ok(Some(Error::connector(format!("{}: {error}", from(self.records + 1)))));
                 }
             }
-            match records.take(&self.splitter, batch, || from(self.records)) {
+            match records.add(&self.splitter, batch, || from(self.records)) {
                 // The record was read or kept, so the failure is in keeping it.
                 Err(error) if records.keeps_letters() => return Err(error),
                 Err(error) => return Ok(Some(error)),

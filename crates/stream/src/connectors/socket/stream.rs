@@ -48,7 +48,7 @@ impl Socket {
     /// Retries until a peer listens.
     pub fn connect_patiently(&self, table: &str) -> Result<Stream> {
         let began = Instant::now();
-        let mut told = false;
+        let mut reported = false;
         loop {
             match self.connect() {
                 Ok(stream) => return Ok(stream),
@@ -56,12 +56,12 @@ impl Socket {
                     return Err(Error::connector(format!("cannot connect `{table}` to {self:?}: {error}")));
                 }
                 Err(error) => {
-                    if !told {
+                    if !reported {
                         let seconds = PATIENCE.as_secs();
                         notice(&format!(
                             "waiting up to {seconds} s to connect `{table}` to {self:?}: {error}"
                         ));
-                        told = true;
+                        reported = true;
                     }
                     std::thread::sleep(Duration::from_millis(100));
                 }

@@ -10,7 +10,7 @@ use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 
 use super::{Csv, not_utf8};
 use crate::error::{Error, Result};
-use crate::headroom;
+use crate::memory::headroom;
 
 /// A byte that no UTF-8 text contains. An escaped byte goes through the reader as this byte and its two halves, so that
 /// the reader does not take it for a quote, a delimiter or a line end.

@@ -203,9 +203,9 @@ impl<D: Deliver + 'static> RowSink for Outbox<D> {
         let messages = std::mem::take(&mut self.waiting);
         self.last.number += u64::from(!messages.is_empty());
         let Name { run, number } = &self.last;
-        let told = json!({ "run": run, "number": number, "chunks": messages.chunks.len() });
+        let publishes = json!({ "run": run, "number": number, "chunks": messages.chunks.len() });
         if messages.is_empty() {
-            return Ok((told, None));
+            return Ok((publishes, None));
         }
         let delivery = Delivery {
             name: self.last.clone(),
@@ -213,7 +213,7 @@ impl<D: Deliver + 'static> RowSink for Outbox<D> {
             table: self.table.clone(),
             writer: self.writer.clone(),
         };
-        Ok((told, Some(Box::new(delivery))))
+        Ok((publishes, Some(Box::new(delivery))))
     }
 
     fn recover(

@@ -1,17 +1,103 @@
 //! How much memory a process may use, and how much of it state may take.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use duramen::Scratch;
 
+use super::headroom::{self, require};
 use crate::error::{Error, Result};
-use crate::headroom;
-use crate::state::MemoryLimit;
 
 /// File systems whose files are memory: `TMPFS_MAGIC`, `RAMFS_MAGIC` and `HUGETLBFS_MAGIC` of `linux/magic.h`.
 const IN_MEMORY: [i64; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
 
+/// Shorter vectors gain less from huge pages than an unused half page costs.
+pub const HUGE_LEAST: usize = 4 << 20;
+
+/// The bytes of state that a job may have on the heap, and the directory for the rest. Without limits by default.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryLimit(Option<Arc<Bounds>>);
+
+#[derive(Debug)]
+struct Bounds {
+    directory: PathBuf,
+    bytes_max: usize,
+    heap: AtomicUsize,
+    mapped: AtomicUsize,
+}
+
 impl MemoryLimit {
+    /// At most this many bytes on the heap; further vectors lie in unnamed files in this directory. It should be on a
+    /// disk.
+    pub fn of(directory: &Path, bytes_max: usize) -> MemoryLimit {
+        MemoryLimit(Some(Arc::new(Bounds {
+            directory: directory.to_owned(),
+            bytes_max,
+            heap: AtomicUsize::new(0),
+            mapped: AtomicUsize::new(0),
+        })))
+    }
+
+    /// Bytes on the heap.
+    pub fn heap(&self) -> usize {
+        self.0.as_ref().map_or(0, |bounds| bounds.heap.load(Ordering::Relaxed))
+    }
+
+    /// Bytes in files.
+    pub fn mapped(&self) -> usize {
+        self.0.as_ref().map_or(0, |bounds| bounds.mapped.load(Ordering::Relaxed))
+    }
+
+    /// Bytes of page copies that may wait for a checkpoint; above this, rows have to wait.
+    pub fn copies_max(&self) -> usize {
+        // 1 MiB: less would be a batch's worth, or nothing.
+        self.0.as_ref().map_or(usize::MAX, |bounds| (bounds.bytes_max / 8).max(1 << 20))
+    }
+
+    /// Counts bytes on the heap, if there is room for them or they are few.
+    pub fn grant(&self, bytes: usize, few: bool) -> bool {
+        let Some(bounds) = &self.0 else { return true };
+        let more =
+            |held: usize| (few || held.saturating_add(bytes) <= bounds.bytes_max).then_some(held + bytes);
+        bounds.heap.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// Uncounts bytes that were freed.
+    pub fn give_back(&self, bytes: usize) {
+        if let Some(bounds) = &self.0 {
+            bounds.heap.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Memory in a file. `None` if there is none, such as on a full disk: then the heap is used.
+    pub fn map(&self, bytes: usize) -> Option<Scratch> {
+        let bounds = self.0.as_ref()?;
+        let scratch = Scratch::new(&bounds.directory, bytes).ok()?;
+        bounds.mapped.fetch_add(scratch.bytes().len(), Ordering::Relaxed);
+        Some(scratch)
+    }
+
+    /// Memory on huge pages, if this many bytes are worth it and there is room for them.
+    pub fn huge(&self, bytes: usize) -> Option<Scratch> {
+        let whole = bytes.next_multiple_of(Scratch::HUGE_PAGE);
+        if bytes < HUGE_LEAST || require(whole).is_err() || !self.grant(whole, false) {
+            return None;
+        }
+        let scratch = Scratch::in_memory(whole).ok();
+        if scratch.is_none() {
+            self.give_back(whole);
+        }
+        scratch
+    }
+
+    /// Uncounts a file that is no longer mapped.
+    pub fn unmap(&self, scratch: &Scratch) {
+        if let Some(bounds) = &self.0 {
+            bounds.mapped.fetch_sub(scratch.bytes().len(), Ordering::Relaxed);
+        }
+    }
+
     /// The room for the state of one of `jobs` jobs of this process, whose store is at this path. State above the bound
     /// lies in files next to the store. By default the bound is the job's share of half of the process's memory. There
     /// is no bound if the store itself is in memory: a file next to it would free nothing.

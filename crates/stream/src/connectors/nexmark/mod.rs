@@ -1,14 +1,16 @@
 //! `nexmark`: the events of the Nexmark benchmark.
 
-use super::datagen::number;
-use super::registration::Registration;
+pub mod generator;
+
+use self::generator::Generator;
 use crate::batch::Batch;
+use crate::catalog::options::Kind::Number;
+use crate::catalog::options::{IDLE, option};
 use crate::catalog::{Connector, Table};
 use crate::compile::Source;
+use crate::connectors::datagen::number;
+use crate::connectors::registration::Registration;
 use crate::error::{Error, Result};
-use crate::nexmark::{self, Generator};
-use crate::options::Kind::Number;
-use crate::options::{IDLE, option};
 use crate::run::row_source::{RowSource, place};
 use crate::types::Row;
 
@@ -52,7 +54,7 @@ pub struct Nexmark {
 impl Nexmark {
     /// The columns that `source` wants.
     pub fn new(table: &Table, source: &Source) -> Result<Nexmark> {
-        let Some(columns) = nexmark::columns(&table.name) else {
+        let Some(columns) = generator::columns(&table.name) else {
             return Err(Error::invalid(
                 format!("the table `{}` of connector 'nexmark'", table.name),
                 "person, auction or bid",

@@ -1,5 +1,7 @@
 //! Tables and views of a session, and what connectors declare.
 
+pub mod options;
+
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -7,9 +9,9 @@ use std::{fmt, io};
 
 use sqlparser::ast::Query;
 
+use self::options::Declared;
 use crate::error::{Error, Result};
 use crate::expr::Expr;
-use crate::options::{self, Declared};
 use crate::sql::{Deep, Name};
 use crate::types::{TimeAttribute, Type};
 

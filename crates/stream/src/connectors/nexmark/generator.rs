@@ -4,7 +4,7 @@
 //! Event `n` is a function of `n` and the seed, so that any part of the stream can be generated. Time advances by
 //! [`EVENT_MICROS`] with every event and is never computed in floating point.
 
-use crate::reference::Arrival;
+use crate::plan::reference::Arrival;
 use crate::types::{Row, Value};
 
 /// Microseconds from event to event.

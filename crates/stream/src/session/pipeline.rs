@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
+use super::{Job, Outcome, Session};
 use crate::catalog::Table;
 use crate::compile::Source;
 use crate::error::{Error, Result};
 use crate::run::{Existing, Keep, Progress, RowSource, Running, Start};
-use crate::session::{Job, Outcome, Session};
 
 /// Makes the source of a table, given the columns to read.
 type Make<'p> = Box<dyn FnMut(&Table, &Source) -> Result<Box<dyn RowSource>> + 'p>;

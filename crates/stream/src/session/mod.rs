@@ -1,19 +1,22 @@
 //! The entry point: a session runs statements, keeps tables and views, and makes jobs.
 
+mod pipeline;
+
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use sqlparser::ast::Query;
 
+pub use self::pipeline::Pipeline;
+use crate::catalog::options;
 use crate::catalog::{Attachment, Catalog, Relation, Table};
 use crate::compile;
 use crate::connectors;
 use crate::error::{Error, Position, Result};
-use crate::options;
-use crate::physical::Graph;
 use crate::plan::bind::{self, Binder};
 use crate::plan::partition::Partition;
+use crate::plan::physical::Graph;
 use crate::plan::{Node, Sink, changelog, explain, rules};
 use crate::run;
 use crate::sql::{self, Insert, Statement, position_of};
