@@ -5,4 +5,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| duramen_stream::formats::fuzzing::json(data));
+fuzz_target!(|data: &[u8]| duramen_stream::fuzzing::json(data));

@@ -10,7 +10,7 @@
 //!    interpreter in `plan::reference` runs it slowly and plainly: it is the oracle for everything that runs fast.
 //! 5. [`state`] of pipelines, in `memory` within limits; [`compile`]: the plan as machine code over [`batch`]es and
 //!    state.
-//! 6. [`formats`]: records of CSV and JSON, read into batches and written from rows; `connectors`: sources, sinks and
+//! 6. `formats`: records of CSV and JSON, read into batches and written from rows; `connectors`: sources, sinks and
 //!    lookups.
 //! 7. [`run`]: jobs, their threads and checkpoints.
 //!
@@ -26,7 +26,7 @@ mod connectors;
 mod document;
 pub mod error;
 pub mod expr;
-pub mod formats;
+mod formats;
 pub mod function;
 mod memory;
 pub mod plan;
@@ -38,4 +38,6 @@ pub mod types;
 
 pub use connectors::nexmark::generator as nexmark;
 pub use error::{Error, ErrorKind, Position, Result};
+#[doc(hidden)]
+pub use formats::fuzzing;
 pub use session::{Job, Outcome, Pipeline, Session};

@@ -1,7 +1,6 @@
 //! Formats: CSV and JSON lines. Records are read into the columns of a batch, and written from rows.
 
 mod csv;
-#[doc(hidden)]
 pub mod fuzzing;
 pub(crate) mod json;
 pub(crate) mod split;
