@@ -111,7 +111,7 @@ impl Index {
 
     /// Looks up the slot of `key` without a lock; `look` recognises it. Returns the slot that `look` saw and its
     /// result, even if the slot changes meanwhile.
-    #[inline(always)]
+    #[inline]
     pub fn find_with<T>(
         &self,
         hash: u64,
@@ -303,7 +303,7 @@ impl Index {
     }
 
     /// The slot of `key`, which `is_key` recognises, without a lock.
-    #[inline(always)]
+    #[inline]
     pub fn find(
         &self,
         hash: u64,

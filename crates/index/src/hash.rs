@@ -329,7 +329,7 @@ impl Segment {
     }
 
     /// The place of the key of `probe`, which `look` recognises, and the result of `look`.
-    #[inline(always)]
+    #[inline]
     fn find<T>(&self, probe: Probe, look: impl FnMut(Slot) -> Option<T>) -> Option<(&AtomicU64, T)> {
         self.find_or_room(probe, look, |_| ())
     }
@@ -686,7 +686,7 @@ impl HashIndex {
 
     /// Looks up the slot of the key that `look` recognises, without a lock. Returns the slot that `look` saw and its
     /// result, even if the slot changes meanwhile.
-    #[inline(always)]
+    #[inline]
     pub fn find_with<T>(
         &self,
         hash: u64,

@@ -204,33 +204,17 @@ impl<M: Medium> Records<M> {
         guard: &Guard,
         read_barrier: Option<&ReadBarrier>,
     ) -> Result<Looked<Value<'_>>> {
-        match self.find(table, key, hash, guard)? {
-            Some(found) => self.look_at(&Lookup { table, key, hash, guard, read_barrier }, found),
-            None => Ok(Looked::Absent(self.stamp_of(table, None, hash))),
-        }
-    }
-
-    /// The slot and record of a key, which is counted as read.
-    #[inline(always)]
-    fn find(
-        &self,
-        table: &Table,
-        key: &[u8],
-        hash: u64,
-        guard: &Guard,
-    ) -> Result<Option<(Slot, Record<'_>)>> {
         let mut damaged = Offset(0);
-        // Only the slot: a record returned through memory is copied in wider pieces than it was written in. The CPU
-        // then waits until all its earlier stores have left it (44 of the 490 ns of a key of a DEL of 10,000).
-        let slot = table.index.find(hash, key, guard, |slot| {
+        let found = table.index.find_with(hash, key, guard, |slot| {
             self.log.fetch_ahead(slot.location());
-            self.record_or(slot, key, &mut damaged).is_some()
+            self.record_or(slot, key, &mut damaged)
         });
-        self.touch(table, hash, slot, guard);
-        match slot {
-            Some(slot) => Ok(Some((slot, self.record(slot.location())))),
-            None => self.error_if_damaged(damaged).map(|()| None),
-        }
+        self.touch(table, hash, found.as_ref().map(|(slot, _)| *slot), guard);
+        let Some(found) = found else {
+            self.error_if_damaged(damaged)?;
+            return Ok(Looked::Absent(self.stamp_of(table, None, hash)));
+        };
+        self.look_at(&Lookup { table, key, hash, guard, read_barrier }, found)
     }
 
     /// What is known of the value of `key` without reading it. Inlined, so that only what the caller uses is computed,
@@ -245,7 +229,16 @@ impl<M: Medium> Records<M> {
         let guard = reclaim::pin();
         let table = self.tables.at(target, &guard)?;
         let hash = self.hasher.hash(key);
-        let Some((slot, record)) = self.find(table, key, hash, &guard)? else { return Ok(None) };
+        let mut damaged = Offset(0);
+        // Only the slot: a record returned through memory is copied in wider pieces than it was written in. The CPU
+        // then waits until all its earlier stores have left it (44 of the 490 ns of a key of a DEL of 10,000).
+        let slot = table.index.find(hash, key, &guard, |slot| {
+            self.log.fetch_ahead(slot.location());
+            self.record_or(slot, key, &mut damaged).is_some()
+        });
+        self.touch(table, hash, slot, &guard);
+        let Some(slot) = slot else { return self.error_if_damaged(damaged).map(|()| None) };
+        let record = self.record(slot.location());
         if self.check_visible(slot, &record, read_barrier) == Visibility::Shown {
             return Ok(Some(record.info()));
         }
