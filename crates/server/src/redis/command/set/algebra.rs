@@ -75,11 +75,14 @@ pub fn sintercard(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
+/// A key, and the length of the set there; `None` if it is missing.
+pub type Length<'k> = (&'k [u8], Option<usize>);
+
 /// The number of members that all of these sets or sorted sets have, at most `count_max`. Each comes with its length,
 /// or `None` if its key is missing. Of the smallest one, no more is read than is needed to find that many.
 pub fn count_common(
     call: &mut Call<'_, '_>,
-    mut sets: Vec<(&[u8], Option<usize>)>,
+    mut sets: Vec<Length<'_>>,
     count_max: usize,
 ) -> Result<usize, CommandError> {
     if sets.iter().any(|(_, len)| len.is_none()) {
@@ -202,11 +205,11 @@ fn combine(
     }
 }
 
-/// The length of the set at each of these keys; `None` if the key is missing.
+/// The lengths of the sets at these keys.
 fn lengths<'k>(
     call: &mut Call<'_, '_>,
     keys: impl Iterator<Item = &'k [u8]>,
-) -> Result<Vec<(&'k [u8], Option<usize>)>, CommandError> {
+) -> Result<Vec<Length<'k>>, CommandError> {
     let mut sets = Vec::with_capacity(keys.size_hint().0);
     call.each_key(keys, |call, key| {
         let set = call.stats.read(call.txn.set(call.session.db, key)?);
