@@ -323,7 +323,9 @@ impl<'w> Txn<'w> {
 
     /// As [`Worker::prefetch`].
     pub fn prefetch(&self, db: u8, keys: &[&[u8]]) {
-        self.worker.prefetch(db, keys.iter().copied());
+        if let Some(table) = self.worker.keyspace.table(db) {
+            table.prefetch(keys);
+        }
     }
 
     /// Whether `key` is there.

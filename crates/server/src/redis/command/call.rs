@@ -112,16 +112,29 @@ impl<'w> Call<'_, 'w> {
     /// Calls `visit` for each of these keys of the selected database. Their cache misses overlap.
     pub fn each_key<'k>(
         &mut self,
-        mut keys: impl Iterator<Item = &'k [u8]>,
+        keys: impl Iterator<Item = &'k [u8]>,
         mut visit: impl FnMut(&mut Self, &'k [u8]) -> Result<(), CommandError>,
     ) -> Result<(), CommandError> {
+        self.any_key(keys, |call, key| visit(call, key).map(|()| false)).map(|_| ())
+    }
+
+    /// As [`each_key`](Self::each_key), until `visit` returns true; whether it did.
+    pub fn any_key<'k>(
+        &mut self,
+        mut keys: impl Iterator<Item = &'k [u8]>,
+        mut visit: impl FnMut(&mut Self, &'k [u8]) -> Result<bool, CommandError>,
+    ) -> Result<bool, CommandError> {
         while let Some(some) = Ahead::next_of(&mut keys) {
             if some.len() > 1 {
                 self.txn.prefetch(self.session.db, &some);
             }
-            some.iter().try_for_each(|key| visit(self, key))?;
+            for key in &*some {
+                if visit(self, key)? {
+                    return Ok(true);
+                }
+            }
         }
-        Ok(())
+        Ok(false)
     }
 
     /// The command found nothing and waits. False, and it does not, within EXEC: it answers as if its time were up.

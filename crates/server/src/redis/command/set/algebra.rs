@@ -192,13 +192,11 @@ fn combine(
             let mut members = smallest.list()?;
             // A key that is named again has what it has.
             let others = sets[1..].iter().map(|(key, _)| *key).filter(|key| *key != smallest_key);
-            call.each_key(others, |call, key| {
-                if !members.is_empty() {
-                    let set = call.txn.set(call.session.db, key)?;
-                    let before = std::mem::take(&mut members);
-                    members = set.map_or_else(|| Ok(Vec::new()), |set| filter(&set, before, true))?;
-                }
-                Ok(())
+            call.any_key(others, |call, key| {
+                let set = call.txn.set(call.session.db, key)?;
+                let before = std::mem::take(&mut members);
+                members = set.map_or_else(|| Ok(Vec::new()), |set| filter(&set, before, true))?;
+                Ok(members.is_empty())
             })?;
             then(call, members)
         }

@@ -27,11 +27,8 @@ pub fn mset(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 /// MSETNX key value [key value …]: MSET if none of the keys is there; 1 or 0.
 pub fn msetnx(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     pairs_or_arity(call)?;
-    let mut is_there = false;
-    call.each_key(call.args.from(1).step_by(2), |call, key| {
-        is_there = is_there || call.txn.exists(call.session.db, key)?;
-        Ok(())
-    })?;
+    let keys = call.args.from(1).step_by(2);
+    let is_there = call.any_key(keys, |call, key| Ok(call.txn.exists(call.session.db, key)?))?;
     if !is_there {
         put_pairs(call)?;
     }
