@@ -3,12 +3,12 @@
 use crate::locks::state::Inside;
 use crate::table::names::Before;
 use crate::table::tables::RootRef;
+use crate::transaction::pins::Pins;
 use duramen_log::format::transaction::TransactionSum;
 use duramen_log::format::{Epoch, Extent, Owner, TransactionId};
 use duramen_log::sync::holding::{Noted, Place};
 use duramen_log::transaction::Numbers;
 use duramen_media::Offset;
-use std::ops::Range;
 
 /// The part of a block that a transaction has written.
 #[derive(Clone, Copy)]
@@ -37,9 +37,8 @@ pub(crate) struct Running {
     pub(crate) root_at: Offset,
     /// Keys of tables that were absent when it deleted them, unless they were locked.
     pub(crate) absent_reads: Vec<AbsentRead>,
-    /// The block, as a range of the medium, that it pinned last for a record that it replaces, if any. That pin lasts
-    /// as long as the transaction.
-    pub(crate) pinned: Range<u64>,
+    /// Of the blocks of the records that it replaces.
+    pub(crate) pins: Pins,
     /// The group was begun for it.
     pub(crate) own_group: bool,
     /// Until it is over nobody else closes the barrier.

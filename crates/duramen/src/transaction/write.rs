@@ -52,6 +52,7 @@ use crate::records::Records;
 use crate::table::tables::{RootRef, Table, Target};
 use crate::transaction::apply::Compared;
 use crate::transaction::batch::{Expect, root_value};
+use crate::transaction::pins::Pins;
 use crate::transaction::state::{AbsentRead, Over, Running, TransactionSpan, Transactions};
 use crate::writer::{WriteContext, WriterState, purpose_of};
 use crate::{Error, ErrorKind, Result};
@@ -214,7 +215,7 @@ impl WriterState {
             named: Vec::new(),
             root_at: Offset(0),
             absent_reads: Vec::new(),
-            pinned: 0..0,
+            pins: Pins::default(),
             own_group,
             _inside: inside,
             _noted: records.barrier.note(What::Transaction(id.0), place),
@@ -412,18 +413,7 @@ impl WriterState {
     /// Pins the block of a record that the active transaction replaces. False: the compactor is moving it.
     #[inline]
     fn pin_previous<M: Medium>(&mut self, records: &Records<M>, at: Offset) -> bool {
-        let Some(running) = &mut self.transaction else { return false };
-        if running.pinned.contains(&at.0) {
-            // Until the transaction ends.
-            records.log.blocks.of(at.0).pin_more(1);
-            return true;
-        }
-        let (block, range) = stretch::block_of(records, at);
-        let is_pinned = block.pin();
-        if is_pinned {
-            running.pinned = range;
-        }
-        is_pinned
+        self.transaction.as_mut().is_some_and(|running| running.pins.pin(records, at))
     }
 
     /// Appends the record of a write that replaces the target of `before`. Returns it, and a slot that points to it.
@@ -628,6 +618,7 @@ impl WriterState {
         if running.sum.count == 0 {
             return;
         }
+        running.pins.settle(records);
         running.named.clear();
         for name in running.lost.drain(..) {
             records.tables.release_root(name);
@@ -662,6 +653,7 @@ impl WriterState {
     /// otherwise its reads may be returned on success.
     pub(crate) fn abort_transaction<M: Medium>(&mut self, records: &Records<M>) -> Result<()> {
         let Some(running) = &mut self.transaction else { return Ok(()) };
+        running.pins.settle(records);
         let (id, written) = (running.id, std::mem::take(&mut running.spans));
         let mut again = Vec::new();
         for span in written.iter().rev() {

@@ -27,6 +27,7 @@ use crate::get::value::{Meta, Record};
 use crate::put::old::Old;
 use crate::records::Records;
 use crate::table::tables::{Last, Table, Target};
+use crate::transaction::pins::block_of;
 use crate::writer::{WriteContext, WriterState, purpose_of};
 use duramen_index::Slot;
 use duramen_index::collection::{Change, CollectionIndex};
@@ -167,7 +168,7 @@ impl WriterState {
         let id = TransactionId(self.transaction_id());
         // Read the clock under the locks, so that versions of one stripe follow the lock order.
         let floor = self.floor(records);
-        let (mut done, mut pins) = (Done::default(), Pins::of(records));
+        let mut done = Done::default();
         let mut changes = Vec::with_capacity(writes.len());
         for (number, &(key, value)) in writes.iter().enumerate() {
             let new = value.map(|value| (value, meta));
@@ -195,7 +196,7 @@ impl WriterState {
             self.require_durable_for(records, old.as_ref(), id);
             let is_present = old.as_ref().is_some_and(|old| old.present);
             if new.is_some() || is_present {
-                if old.as_ref().is_some_and(|old| !pins.pin(old.slot.location())) {
+                if old.as_ref().is_some_and(|old| !self.pin_previous(records, old.slot.location())) {
                     // The compactor is moving it.
                     done.stopped = true;
                     break;
@@ -217,7 +218,6 @@ impl WriterState {
             done.writes += 1;
             done.present += u64::from(is_present);
         }
-        pins.end();
         index.change_all(&changes, records);
         done
     }
@@ -233,58 +233,6 @@ struct LockedElements<'a, M: Medium> {
     hashes: &'a [u64],
     writes: &'a [NewValue<'a>],
     meta: Meta,
-}
-
-/// Pins of the blocks of records in turn. While records of one block follow each other, only the first pin is one that
-/// the compactor must see ([`Block::pin`]); the others are added together.
-struct Pins<'a, M: Medium> {
-    records: &'a Records<M>,
-    block: Option<(&'a Block, Range<u64>)>,
-    more: u32,
-}
-
-impl<'a, M: Medium> Pins<'a, M> {
-    fn of(records: &'a Records<M>) -> Self {
-        Self { records, block: None, more: 0 }
-    }
-
-    /// Pins the block of the record at `at`, as [`Block::pin`].
-    #[inline]
-    fn pin(&mut self, at: Offset) -> bool {
-        if let Some((_, range)) = &self.block
-            && range.contains(&at.0)
-        {
-            self.more += 1;
-            return true;
-        }
-        self.end();
-        let (block, range) = block_of(self.records, at);
-        let is_pinned = block.pin();
-        self.block = is_pinned.then_some((block, range));
-        is_pinned
-    }
-
-    fn end(&mut self) {
-        if let Some((block, _)) = self.block.take()
-            && self.more > 0
-        {
-            block.pin_more(std::mem::take(&mut self.more));
-        }
-    }
-}
-
-impl<M: Medium> Drop for Pins<'_, M> {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
-/// The block of the record at `at`, and its range on the medium.
-pub(crate) fn block_of<M: Medium>(records: &Records<M>, at: Offset) -> (&Block, Range<u64>) {
-    let blocks = &records.log.blocks;
-    let extent = blocks.extent_of(at.0);
-    let (block, from) = (blocks.at(extent), blocks.offset(extent));
-    (block, from..from + blocks.bytes(block))
 }
 
 /// Finalizes transaction records of durable transactions: clears their pending marks, then uncounts and releases what
