@@ -1,7 +1,7 @@
 //! Transactions. [`write`] begins, writes, commits, aborts and finalizes, and has the order and the invariants;
-//! [`state`] is what a writer keeps meanwhile. [`batch`] has writes that are known in advance, with conditions, and
-//! [`apply`] makes them. [`pins`] keep replaced records in place. [`recover`] determines after a crash which transactions count, and [`outcome`] is what it
-//! found in a block.
+//! [`state`] is what a writer keeps meanwhile, and [`pins`] keep the records in place that it replaces. [`batch`] has
+//! writes that are known in advance, with conditions, and [`apply`] makes them. [`recover`] determines after a crash
+//! which transactions count, and [`outcome`] is what it found in a block.
 
 pub(crate) mod apply;
 pub(crate) mod batch;
