@@ -69,6 +69,10 @@ pub(crate) fn inspect(
             ),
         ));
     }
+    assert!(
+        len.is_multiple_of(align) && len <= size,
+        "{len:#x} bytes of a device of {size:#x}, aligned to {align:#x} (invariant 1)"
+    );
     Ok(Device { len, align, region: sysfs.region_of_char(device) })
 }
 
@@ -77,6 +81,7 @@ pub(crate) fn inspect(
 /// # Errors
 /// What `mmap` refuses, with its kind.
 pub(crate) fn map(region: &Region, file: &File, path: &Path, device: &Device) -> Result<()> {
+    assert!(device.len.is_multiple_of(device.align), "a mapping ends at the alignment (invariant 1)");
     region.map_file(0..device.len, file.as_fd(), MapFlags::SHARED).map_err(|errno| {
         Error::os(
             format!(

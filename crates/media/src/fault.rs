@@ -7,12 +7,15 @@
 //! Invariants:
 //!
 //! 1. The handler calls only async-signal-safe functions (`write`, `open`, `close`, `signal`, `raise`, `pause`),
-//!    allocates nothing, and reads only statics of atomics, because it may interrupt the thread anywhere.
+//!    allocates nothing, and reads only statics of atomics, because it may interrupt the thread anywhere. (No line can
+//!    check it: it is about the functions that are called. An assertion in the handler would break it, since a panic
+//!    allocates. So nothing of 3 and 4 is asserted either.)
 //! 2. A slot of `PLACES` is found by its addresses, which are stored last when it is taken and zeroed first when it is
 //!    released.
-//! 3. One thread prints. Others that fault meanwhile wait for the end, so that none ends the process before.
+//! 3. One thread prints. Others that fault meanwhile wait for the end, so that none ends the process before. (See 1.)
 //! 4. Afterwards the handler restores the signal's default action and returns. The access is tried again, and ends the
-//!    process with the usual signal and core dump.
+//!    process with the usual signal and core dump. (See 1.
+//!    `a_server_whose_file_is_truncated_names_it_before_it_ends` checks 2 to 4.)
 
 use std::ffi::{c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -74,6 +77,7 @@ impl Named {
         let take = |place: &Place| place.taken.compare_exchange(false, true, Acquire, Relaxed).is_ok();
         let Some(at) = PLACES.iter().position(take) else { return Self(None) };
         let place = &PLACES[at];
+        assert_eq!(place.to.load(Relaxed), 0, "a slot that was free is found by no address (invariant 2)");
         place.path.set(path.as_os_str().as_bytes());
         place.from.store(base, Relaxed);
         // Release: pairs with the Acquire in the handler, which sees path and start once it sees the end.
@@ -85,6 +89,7 @@ impl Named {
 impl Drop for Named {
     fn drop(&mut self) {
         let Some(at) = self.0 else { return };
+        debug_assert!(PLACES[at].taken.load(Relaxed), "a slot is released once (invariant 2)");
         PLACES[at].to.store(0, Release);
         PLACES[at].from.store(0, Relaxed);
         PLACES[at].taken.store(false, Release);

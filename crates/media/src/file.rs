@@ -11,7 +11,7 @@
 //!
 //! Invariants:
 //!
-//! 1. Every byte of the file below the medium's length has space allocated before it is mapped.
+//! 1. Every byte of the file below the medium's length has space, which is allocated before that length is stored.
 //! 2. A failed growth leaves the file as long as it was.
 
 use crate::error::bytes_text;
@@ -39,7 +39,7 @@ const PREPARED_BYTES: u64 = 256 << 10;
 /// # Errors
 /// `OutOfSpace` when the file system, a quota or the largest file is full.
 pub(crate) fn back(file: &File, path: &Path, range: Range<u64>) -> Result<()> {
-    let length_old = file.metadata().map_err(|e| cannot_back(path, &range, e))?.len();
+    let length_old = length(file, path, &range)?;
     if range.end > length_old {
         check_limit(path, &range)?;
     }
@@ -51,9 +51,31 @@ pub(crate) fn back(file: &File, path: &Path, range: Range<u64>) -> Result<()> {
     };
     outcome.map_err(|errno| {
         // A file system may have allocated a part and set the length to its end.
-        let _ = retry_on_intr(|| rustix::fs::ftruncate(file, length_old));
+        cut_back(file, length_old);
         cannot_back(path, &range, errno)
-    })
+    })?;
+    // In debug builds only: another process may truncate the file meanwhile.
+    debug_assert!(reaches(file.as_fd(), range.end), "space to {:#x} is allocated (invariant 1)", range.end);
+    Ok(())
+}
+
+/// Whether the file is at least `end` long, or does not say how long it is.
+fn reaches(file: BorrowedFd<'_>, end: u64) -> bool {
+    rustix::fs::fstat(file).map_or(true, |found| found.st_size as u64 >= end)
+}
+
+/// The length of the file before a growth to `range`, for [`cut_back`] if that fails.
+///
+/// # Errors
+/// As the operating system says.
+pub(crate) fn length(file: &File, path: &Path, range: &Range<u64>) -> Result<u64> {
+    Ok(file.metadata().map_err(|e| cannot_back(path, range, e))?.len())
+}
+
+/// Gives back what a growth that failed has added to the file.
+pub(crate) fn cut_back(file: &File, length_old: u64) {
+    debug_assert!(reaches(file.as_fd(), length_old), "only what was added is cut off (invariant 2)");
+    let _ = retry_on_intr(|| rustix::fs::ftruncate(file, length_old));
 }
 
 fn cannot_back(path: &Path, range: &Range<u64>, source: impl Into<std::io::Error>) -> Error {
@@ -180,6 +202,12 @@ fn map_with(
     range: Range<u64>,
     flags: MapFlags,
 ) -> Result<()> {
+    // The last page of a file is mapped whole.
+    debug_assert!(
+        reaches(file, range.end - (PAGE_BYTES - 1)),
+        "a mapping to {:#x} goes beyond the file (invariant 1)",
+        range.end
+    );
     region.map_file(range.clone(), file, flags).map_err(|errno| {
         Error::os(format!("cannot map bytes {} to {} of {}", range.start, range.end, path.display()), errno)
     })
@@ -204,10 +232,9 @@ pub(crate) fn map_private(
 /// # Errors
 /// As [`back`] and [`map`]; the file is then as long as before.
 pub(crate) fn extend(region: &Region, file: &File, path: &Path, range: Range<u64>) -> Result<()> {
+    let length_old = length(file, path, &range)?;
     back(file, path, range.clone())?;
-    map(region, file.as_fd(), path, range.clone()).inspect_err(|_| {
-        let _ = retry_on_intr(|| rustix::fs::ftruncate(file, range.start));
-    })
+    map(region, file.as_fd(), path, range).inspect_err(|_| cut_back(file, length_old))
 }
 
 /// The directory that holds `path`.

@@ -10,7 +10,7 @@ use crate::region::Region;
 use crate::topology;
 use crate::{Error, ErrorKind, PAGE_BYTES, Result};
 use rustix::fd::AsFd;
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::Errno;
 use rustix::mm::{self, MapFlags, ProtFlags};
 use std::fs::File;
 use std::ops::Range;
@@ -73,8 +73,7 @@ pub(crate) fn map(region: &Region, file: &File, path: &Path, range: Range<u64>) 
 /// # Errors
 /// As [`file::back`] and [`map`]; the file is then as long as before.
 pub(crate) fn extend(region: &Region, file: &File, path: &Path, range: Range<u64>) -> Result<()> {
+    let length_old = file::length(file, path, &range)?;
     file::back(file, path, range.clone())?;
-    map(region, file, path, range.clone()).inspect_err(|_| {
-        let _ = retry_on_intr(|| rustix::fs::ftruncate(file, range.start));
-    })
+    map(region, file, path, range).inspect_err(|_| file::cut_back(file, length_old))
 }

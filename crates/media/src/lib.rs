@@ -38,12 +38,15 @@
 //!
 //! Invariants:
 //!
-//! 1. An `Offset` becomes memory only through its medium, which checks it against the length.
-//! 2. A mapping never moves and never shrinks while the medium is open; `grow` only adds.
+//! 1. An `Offset` becomes memory only through its medium, which checks it against the length (asserted in `mapped`).
+//! 2. A mapping never moves and never shrinks while the medium is open; `grow` only adds (asserted in
+//!    `region`).
 //! 3. Space below `len()` is backed: touching it never raises SIGBUS for lack of space. Truncating the file of an open
-//!    medium breaks that: see [`fault`].
+//!    medium breaks that: see [`fault`]. (Asserted in `file` and `region`, but for the blocks of a file: only the kernel
+//!    knows them. `a_sparse_file_is_filled_before_it_is_touched` checks those.)
 //! 4. The words that commit something are written by [`Persistent::store_u64`] only, which is one
-//!    aligned 8-byte atomic store; no compiler or CPU tears it.
+//!    aligned 8-byte atomic store; no compiler or CPU tears it. (Its alignment is asserted in `mapped`. No line can
+//!    check which words commit something: the simulated medium tears all other stores.)
 
 #[cfg(not(all(target_os = "linux", target_endian = "little", target_pointer_width = "64")))]
 compile_error!("Duramen maps media on 64-bit little-endian Linux only");

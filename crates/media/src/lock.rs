@@ -42,11 +42,16 @@ impl Owned {
 
     /// Has `path` removed on drop, before the lock is released, unless [`Owned::keep`] is called.
     pub(crate) fn remove_unless_kept(&mut self, path: &Path) {
+        assert!(self.remove.is_none(), "one open makes one file");
         self.remove = Some(path.to_owned());
     }
 
     /// Gives up the lock: another may open the file.
     pub(crate) fn release(&self) {
+        assert!(
+            self.remove.is_none(),
+            "a file to be removed is removed under its lock (opening, invariant 3)"
+        );
         if self.forks == process::forks() {
             let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
         }
@@ -72,7 +77,7 @@ impl Drop for Owned {
             // A child that was forked: lock and path are the parent's.
             return;
         }
-        if let Some(path) = &self.remove {
+        if let Some(path) = self.remove.take() {
             let _ = std::fs::remove_file(path);
         }
         self.release();

@@ -2,11 +2,13 @@
 //!
 //! Invariants (those of the crate, as this file keeps them):
 //!
-//! 1. Every access goes through `place`, which checks it against the length.
+//! 1. Every access goes through `place`, which asserts that it lies below the length.
 //! 2. `len` is stored (release) only after the region up to it is backed and mapped, and only grows.
-//! 3. `growth` is held to change the file's length or the region's mappings.
+//! 3. `growth` is held to change the file's length or the region's mappings. (No line checks it: `set_len`, without which
+//!    a change has no effect, takes the guard.)
 //! 4. Memory is read and written by plain copies and by atomics of aligned words, through pointers;
-//!    no reference to it is made outside [`Bytes::bytes`].
+//!    no reference to it is made outside [`Bytes::bytes`]. (The alignment is asserted. No line can check which
+//!    references exist: the callers of `bytes` say in their `SAFETY` notes why nothing is stored meanwhile.)
 
 use crate::error::bytes_text;
 use crate::fault::Named;
@@ -30,7 +32,7 @@ use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 // 1024: the most devices any platform interleaves is 16; far above it is a slip of the keyboard.
 const WAYS_MAX: u32 = 1024;
@@ -146,13 +148,14 @@ impl Mapped {
         let device = devdax::inspect(sysfs, number, &path, options)?;
         let backing = Backing::Devdax { file, device };
         let mut mapped = Self::reserve(path, backing, device.len, false, options)?;
+        debug_assert_eq!(mapped.len_max(), device.len, "a device is used whole (devdax, invariant 1)");
         if let Backing::Devdax { file, .. } = &mapped.backing {
             devdax::map(&mapped.region, file, &mapped.path, &device)?;
         }
         mapped.is_new = devdax::is_blank(&mapped.region, &device);
         opening::check_create(options.create, mapped.is_new, MediumKind::Devdax, &mapped.path)?;
         mapped.fault_in_at_open(0..device.len);
-        mapped.len.store(device.len, Ordering::Release);
+        mapped.set_len(device.len, &mapped.growing());
         Ok(mapped)
     }
 
@@ -213,8 +216,13 @@ impl Mapped {
         let reserved = (len_max & !(PAGE_BYTES - 1)).max(length.next_multiple_of(PAGE_BYTES));
         let addresses = Region::reserve(reserved, align.max(HUGE_PAGE_BYTES))?;
         let persist = choose_persist(&backing, region, options.flush_instruction)?;
+        let granularity = granularity_of(&backing, region, &persist);
+        assert!(
+            granularity != Granularity::Byte || persist.is_in_order(),
+            "no drain waits for stores past the cache here (persist, invariant 4)"
+        );
         Ok(Self {
-            granularity: granularity_of(&backing, region, &persist),
+            granularity,
             _named: Named::new(addresses.base() as u64, reserved, &path),
             region: addresses,
             len: AtomicU64::new(0),
@@ -235,6 +243,7 @@ impl Mapped {
     /// Maps what the file holds already, after backing its holes. The file's content and length stay as
     /// they are: it may turn out not to be a store.
     fn adopt(&self, length: u64) -> Result<()> {
+        let growth = self.growing();
         let backed = 0..length;
         // The last page is mapped whole; its part after the end of the file reads as zero.
         let range = 0..length.next_multiple_of(PAGE_BYTES);
@@ -260,8 +269,20 @@ impl Mapped {
             Backing::Devdax { .. } | Backing::Volatile => {}
         }
         self.fault_in_at_open(range.clone());
-        self.len.store(length, Ordering::Release);
+        self.set_len(length, &growth);
         Ok(())
+    }
+
+    fn growing(&self) -> MutexGuard<'_, ()> {
+        self.growth.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the bytes below `len`, which are backed and mapped, the medium's (invariants 2 and 3).
+    fn set_len(&self, len: u64, _growth: &MutexGuard<'_, ()>) {
+        let now = self.len.load(Ordering::Relaxed);
+        assert!(now <= len, "a medium of {now:#x} bytes does not shrink to {len:#x} (invariant 2)");
+        self.region.hand_out(len.next_multiple_of(PAGE_BYTES));
+        self.len.store(len, Ordering::Release);
     }
 
     fn fault_in_at_open(&self, range: Range<u64>) {
@@ -404,6 +425,7 @@ impl Mapped {
     fn place(&self, at: Offset, bytes: u64) -> *mut u8 {
         // Relaxed: a thread that has an offset got it from a thread that had seen the growth.
         let len = self.len.load(Ordering::Relaxed);
+        // The assertion of invariant 1, and of the crate's.
         if bytes > len || at.0 > len - bytes {
             outside(at, bytes, len);
         }
@@ -414,6 +436,7 @@ impl Mapped {
     #[inline]
     fn place_aligned(&self, at: Offset, bytes: usize) -> *mut u8 {
         let pointer = self.place(at, bytes as u64);
+        // The assertion of invariant 4 of this file and of the crate: what commits something is never torn.
         if !at.0.is_multiple_of((bytes as u64).max(1)) {
             unaligned(at, bytes);
         }
@@ -663,7 +686,7 @@ impl Device for Mapped {
     }
 
     fn grow(&self, len: u64) -> Result<()> {
-        let _growth = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
+        let growth = self.growing();
         let now = self.len.load(Ordering::Relaxed);
         if len <= now {
             return Ok(());
@@ -699,7 +722,7 @@ impl Device for Mapped {
             }
         }
         self.fault_in_range(range.clone());
-        self.len.store(range.end, Ordering::Release);
+        self.set_len(range.end, &growth);
         Ok(())
     }
 

@@ -8,7 +8,8 @@
 //!    protected or unmapped before drop.
 //! 3. `base` is a multiple of the alignment asked for, and that is a multiple of the page, so an
 //!    offset is aligned in memory as it is on the medium.
-//! 4. Addresses that are reserved and not mapped fault when touched: nothing is there by accident.
+//! 4. Addresses that are reserved and not mapped fault when touched: nothing is there by accident. (No line can check
+//!    it without the fault; the medium's length is asserted to end where the mappings do.)
 
 use crate::error::bytes_text;
 use crate::{Error, ErrorKind, PAGE_BYTES, Result};
@@ -16,6 +17,8 @@ use rustix::fd::BorrowedFd;
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 use std::ffi::c_void;
 use std::ops::Range;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// The size of a huge page on x86-64 and on AArch64 with 4 KiB pages.
 pub(crate) const HUGE_PAGE_BYTES: u64 = 2 << 20;
@@ -24,13 +27,24 @@ pub(crate) const HUGE_PAGE_BYTES: u64 = 2 << 20;
 #[derive(Debug)]
 pub(crate) struct Region {
     base: *mut u8,
+    // Not beside the base, which every access reads.
+    ends: Box<Ends>,
+}
+
+/// Where parts of a region end.
+#[derive(Debug)]
+struct Ends {
     reserved: u64,
+    /// Everything below is mapped.
+    mapped: AtomicU64,
+    /// Everything below was handed out.
+    handed_out: AtomicU64,
 }
 
 // SAFETY: a `Region` is a range of addresses (invariant 1) without any thread's state; `Mapped` decides how the bytes
 // may be accessed.
 unsafe impl Send for Region {}
-// SAFETY: as for `Send`; no method changes the fields.
+// SAFETY: as for `Send`; the fields that methods change are atomics.
 unsafe impl Sync for Region {}
 
 impl Region {
@@ -70,7 +84,9 @@ impl Region {
         let tail = align - head;
         // SAFETY: the tail of the same mapping: `head + bytes + tail` is its length.
         let _ = unsafe { mm::munmap(base.wrapping_add(bytes as usize).cast(), tail as usize) };
-        Ok(Self { base, reserved: bytes })
+        assert!((base as u64).is_multiple_of(align), "base {base:?} is aligned to {align:#x} (invariant 3)");
+        let ends = Ends { reserved: bytes, mapped: AtomicU64::new(0), handed_out: AtomicU64::new(0) };
+        Ok(Self { base, ends: Box::new(ends) })
     }
 
     /// Where offset 0 is.
@@ -81,7 +97,31 @@ impl Region {
 
     /// Addresses reserved: the most the medium can grow to.
     pub(crate) fn reserved(&self) -> u64 {
-        self.reserved
+        self.ends.reserved
+    }
+
+    /// The owner shows others the mapped bytes below `end`: from now on they stay as they are (invariant 2).
+    pub(crate) fn hand_out(&self, end: u64) {
+        let mapped = self.ends.mapped.load(Relaxed);
+        assert!(end <= mapped, "{end:#x} bytes are handed out, of {mapped:#x} that are mapped (invariant 4)");
+        let before = self.ends.handed_out.fetch_max(end, Relaxed);
+        assert!(before <= end, "{before:#x} bytes were handed out, now {end:#x} (invariant 2)");
+    }
+
+    /// Asserts that nothing of `range` was handed out (invariant 2).
+    fn check_own(&self, range: &Range<u64>) {
+        let handed_out = self.ends.handed_out.load(Relaxed);
+        assert!(
+            range.start >= handed_out,
+            "the mapping of {range:#x?} would change, of which {handed_out:#x} bytes were handed out (invariant 2)"
+        );
+    }
+
+    fn note_mapped(&self, range: &Range<u64>) {
+        // A piece after a gap does not count: what is handed out has none.
+        if range.start <= self.ends.mapped.load(Relaxed) {
+            self.ends.mapped.fetch_max(range.end, Relaxed);
+        }
     }
 
     /// Maps `range` of `file`, at the same offsets, for reading and writing.
@@ -95,10 +135,12 @@ impl Region {
         flags: MapFlags,
     ) -> rustix::io::Result<()> {
         let (start, bytes) = self.piece(&range);
+        self.check_own(&range);
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: `piece` checked that the range is inside the region (invariant 1), and the callers
-        // pass ranges that were not handed out yet (invariant 2).
+        // SAFETY: `piece` checked that the range is inside the region (invariant 1), and `check_own` that it was not
+        // handed out yet (invariant 2).
         unsafe { mm::mmap(start, bytes, protection, flags | MapFlags::FIXED, file, range.start) }?;
+        self.note_mapped(&range);
         Ok(())
     }
 
@@ -108,15 +150,19 @@ impl Region {
     /// Those of `mmap`.
     pub(crate) fn map_memory(&self, range: Range<u64>) -> rustix::io::Result<()> {
         let (start, bytes) = self.piece(&range);
+        self.check_own(&range);
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: as in `map_file`: invariants 1 and 2.
         unsafe { mm::mmap_anonymous(start, bytes, protection, MapFlags::PRIVATE | MapFlags::FIXED) }?;
+        self.note_mapped(&range);
         Ok(())
     }
 
     /// Takes back a `range` that was mapped and not handed out, and keeps its addresses reserved.
     pub(crate) fn unmap(&self, range: Range<u64>) {
         let (start, bytes) = self.piece(&range);
+        self.check_own(&range);
+        self.ends.mapped.fetch_min(range.start, Relaxed);
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
         // SAFETY: inside the region (invariant 1), never handed out (invariant 2). When it fails the
         // old piece stays, which nobody can reach and the next growth replaces.
@@ -165,11 +211,11 @@ impl Region {
     fn piece(&self, range: &Range<u64>) -> (*mut c_void, usize) {
         assert!(
             range.start < range.end
-                && range.end <= self.reserved
+                && range.end <= self.ends.reserved
                 && range.start.is_multiple_of(PAGE_BYTES)
                 && range.end.is_multiple_of(PAGE_BYTES),
-            "piece {range:#x?} of a region of {:#x} bytes",
-            self.reserved
+            "piece {range:#x?} of a region of {:#x} bytes (invariant 1)",
+            self.ends.reserved
         );
         (self.base.wrapping_add(range.start as usize).cast(), (range.end - range.start) as usize)
     }
@@ -179,7 +225,7 @@ impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: the whole range is ours (invariant 1). No pointer into it is left when the region is dropped, since
         // pointers are valid only while the medium is open.
-        let _ = unsafe { mm::munmap(self.base.cast(), self.reserved as usize) };
+        let _ = unsafe { mm::munmap(self.base.cast(), self.ends.reserved as usize) };
     }
 }
 

@@ -8,6 +8,7 @@
 //! 3. The mapping begins at the region's base and stays there until drop.
 
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
@@ -49,10 +50,17 @@ impl Scratch {
         };
         let mode = Mode::RUSR | Mode::WUSR;
         let held = File::from(rustix::fs::open(directory, flags, mode).map_err(refused)?);
+        // In debug builds only: the file system may say what it likes.
+        debug_assert!(held.metadata().map_or(true, |found| found.nlink() == 0), "no name (invariant 1)");
         file::back(&held, directory, 0..bytes)?;
+        debug_assert!(
+            held.metadata().map_or(true, |found| found.len() >= bytes),
+            "{bytes:#x} bytes are backed before they are mapped (invariant 2)"
+        );
         let region = Region::reserve(bytes, PAGE_BYTES)?;
         // The mapping keeps the file; the descriptor may go.
         region.map_file(0..bytes, std::os::fd::AsFd::as_fd(&held), MapFlags::SHARED).map_err(refused)?;
+        region.hand_out(bytes);
         // Accesses are random, so reading ahead would only evict other pages. A hint.
         let _ = region.advise(0..bytes, Advice::Random);
         let _named = Some(Named::new(region.base() as u64, bytes, directory));
@@ -86,6 +94,8 @@ impl Scratch {
                 errno,
             )
         })?;
+        // Which asserts that nothing below has moved (invariant 3).
+        self.region.hand_out(bytes);
         // Refused where huge pages are not configured: small ones work too.
         let _ = self.region.advise(added, Advice::LinuxHugepage);
         self.bytes = bytes as usize;

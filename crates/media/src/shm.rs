@@ -88,9 +88,10 @@ pub(crate) fn extend(
     if !huge {
         return file::extend(region, file, path, range).map(|()| true);
     }
+    let length_old = file::length(file, path, &range)?;
     extend_huge(region, file, path, &range).inspect_err(|_| {
         region.unmap(range.clone());
-        let _ = retry_on_intr(|| rustix::fs::ftruncate(file, range.start));
+        file::cut_back(file, length_old);
     })
 }
 

@@ -8,7 +8,8 @@
 //! Invariant:
 //!
 //! 1. A function of this file that needs a CPU flag is called only with a `Flush` or promise
-//!    that was made after [`missing_flag`] found the flag present.
+//!    that was made after [`missing_flag`] found the flag present. (Asserted in `Persist::checked`. Where it is used
+//!    no line checks it: asking the CPU takes longer than the flush.)
 
 use super::FlushInstruction;
 use crate::LINE_BYTES;
@@ -53,6 +54,20 @@ pub(crate) fn flush_of(step: FlushInstruction) -> Option<Flush> {
         FlushInstruction::DcCvac => Some(Flush::Cvac),
         _ => None,
     }
+}
+
+/// Whether this CPU has `flush`.
+pub(crate) fn has_flush(flush: Flush) -> bool {
+    let step = match flush {
+        Flush::Cvap => FlushInstruction::DcCvap,
+        Flush::Cvac => FlushInstruction::DcCvac,
+    };
+    missing_flag(step).is_none()
+}
+
+/// Never called: there is no `Wide` to call it with.
+pub(crate) fn has_wide(wide: Wide) -> bool {
+    match wide {}
 }
 
 /// The stores of whole lines that `step` is: none here.

@@ -67,6 +67,10 @@ unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
 #[inline]
 pub(crate) unsafe fn flush(flush: Flush, at: *const u8, bytes: u64) {
     let lines = lines_of(at as u64, bytes);
+    debug_assert!(
+        bytes == 0 || lines.start <= at as u64 && at as u64 + bytes <= lines.end,
+        "the lines {lines:#x?} hold all {bytes} bytes at {at:?} (invariant 2)"
+    );
     let first = at.wrapping_sub((at as u64 - lines.start) as usize);
     // SAFETY: lines of a mapped range are mapped, since a page is a multiple of a line; `lines_of`
     // aligned them; the CPU has `flush` (promised by the caller).
@@ -88,6 +92,10 @@ pub(crate) unsafe fn write_wide(wide: Wide, flush: Flush, to: *mut u8, parts: &[
     let mut middle = to.wrapping_add(head);
     let middle_end = to.wrapping_add(total - tail);
     let words = are_words(to, total);
+    debug_assert!(
+        head + tail <= total && (middle == middle_end || (middle as usize).is_multiple_of(LINE)),
+        "a line that is stored whole has all its bytes in the parts (invariant 1)"
+    );
     if tail > 0 && total >= TAIL_PREFETCH_FROM && !words {
         arch::prefetch_for_store(middle_end);
     }
@@ -114,7 +122,9 @@ pub(crate) unsafe fn write_wide(wide: Wide, flush: Flush, to: *mut u8, parts: &[
     // SAFETY: the last `tail` bytes of `total`.
     unsafe { store_some(&mut cursor, middle_end, tail, words) };
 
+    debug_assert!(cursor.run().is_empty(), "all parts are stored (invariant 1)");
     if words {
+        debug_assert!(head.is_multiple_of(WORD) && tail.is_multiple_of(WORD), "past the cache (invariant 2)");
         return;
     }
     // SAFETY: what was just stored to; the CPU has `flush` (promised by the caller).

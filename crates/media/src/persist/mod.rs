@@ -2,10 +2,11 @@
 //!
 //! Invariants:
 //!
-//! 1. A step is in use only on a CPU that has it: `Persist::choose` is the only maker, and it asks
-//!    the CPU.
+//! 1. A step is in use only on a CPU that has it: [`Persist::order_only`], [`Persist::flushing`] and
+//!    [`Persist::forced`] are the only makers, and they ask the CPU.
 //! 2. Every line that `write` or `flush` started is complete when `drain` returns, on the thread that
-//!    started it.
+//!    started it. (No line can check it: a program cannot see whether a line has left the cache. The simulated medium
+//!    counts a line as durable only so.)
 //! 3. `write` stores exactly the bytes of its parts and touches no neighbour.
 //! 4. Where caches are inside the persistence domain, how stores leave the cache affects only speed. Nothing waits for
 //!    them there, so a store past the cache is ordered before `write` returns ([`Persist::for_speed`]).
@@ -151,7 +152,15 @@ impl Persist {
             wide_from: WIDE_FROM_BYTES,
             wide_from_words: WIDE_FROM_WORDS_BYTES,
             ..Self::forced(step)?
-        })
+        }
+        .checked())
+    }
+
+    /// Asserts of both instructions, however they were chosen, that this CPU has them (invariant 1).
+    fn checked(self) -> Self {
+        assert!(self.flush.is_none_or(arch::has_flush), "{:?} on a CPU without it (invariant 1)", self.flush);
+        assert!(self.wide.is_none_or(arch::has_wide), "{:?} on a CPU without it (invariant 1)", self.wide);
+        self
     }
 
     /// Exactly `step`.
@@ -180,13 +189,18 @@ impl Persist {
             ));
         }
         let flush = arch::flush_of(step);
-        Ok(Self { step, flush, wide: arch::wide_of(step), ..Self::order_only() })
+        Ok(Self { step, flush, wide: arch::wide_of(step), ..Self::order_only() }.checked())
     }
 
     /// The same on a medium whose stores survive without a flush. The caller publishes by a plain store, which may
     /// overtake a store past the cache, so those are ordered first. Flushed stores are in order already.
     pub(crate) fn for_speed(self) -> Self {
         Self { orders_wide: true, ..self }
+    }
+
+    /// Whether stores reach the cache in order without a drain (invariant 4).
+    pub(crate) fn is_in_order(&self) -> bool {
+        self.orders_wide || self.wide.is_none()
     }
 
     /// The step in use.
@@ -226,6 +240,11 @@ impl Persist {
     /// As [`Persist::store`].
     #[inline(always)]
     pub(crate) unsafe fn write(&self, to: *mut u8, parts: &[&[u8]], total: u64) {
+        debug_assert_eq!(
+            parts.iter().map(|part| part.len() as u64).sum::<u64>(),
+            total,
+            "bytes (invariant 3)"
+        );
         let Some(flush) = self.flush else {
             // SAFETY: promised by the caller.
             unsafe { lines::store(to, parts) };

@@ -9,7 +9,8 @@
 //! Invariant:
 //!
 //! 1. A function of this file that needs a CPU flag is called only with a `Flush`, `Wide` or promise
-//!    that came from `flush_of`, `wide_of` and the like after [`missing_flag`] found the flag present.
+//!    that came from `flush_of`, `wide_of` and the like after [`missing_flag`] found the flag present. (Asserted in
+//!    `Persist::checked`. Where it is used no line checks it: asking the CPU takes longer than the flush.)
 
 use super::FlushInstruction;
 use crate::LINE_BYTES;
@@ -82,6 +83,27 @@ pub(crate) fn flush_of(step: FlushInstruction) -> Option<Flush> {
         FlushInstruction::OrderOnly | FlushInstruction::DcCvap | FlushInstruction::DcCvac => None,
         _ => flush_of(flush_best()),
     }
+}
+
+/// Whether this CPU has `flush`.
+pub(crate) fn has_flush(flush: Flush) -> bool {
+    let step = match flush {
+        Flush::Clwb => FlushInstruction::Clwb,
+        Flush::Clflushopt => FlushInstruction::Clflushopt,
+        Flush::Clflush => FlushInstruction::Clflush,
+    };
+    missing_flag(step).is_none()
+}
+
+/// Whether this CPU has `wide`.
+pub(crate) fn has_wide(wide: Wide) -> bool {
+    let step = match wide {
+        Wide::Avx512 => FlushInstruction::NonTemporalAvx512,
+        Wide::Avx2 => FlushInstruction::NonTemporalAvx2,
+        Wide::Sse2 => FlushInstruction::NonTemporalSse2,
+        Wide::Movdir64b => FlushInstruction::Movdir64b,
+    };
+    missing_flag(step).is_none()
 }
 
 /// The stores of whole lines that `step` is.

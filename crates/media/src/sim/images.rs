@@ -176,6 +176,10 @@ impl<'l> Walker<'l> {
 
     /// Makes words certain; older stores of the same words no longer matter.
     fn make_sure(&mut self, event: &Event, mask: u8, at: u32) {
+        assert!(
+            event.stores() && mask & !event.mask == 0,
+            "only words that were stored become certain (sim, invariant 2)"
+        );
         let words = &mut self.sure[event.line as usize];
         for (i, word) in words.iter_mut().enumerate() {
             if mask >> i & 1 != 0 {
@@ -373,6 +377,10 @@ impl<'l> Walker<'l> {
             let Some(stores) = self.pending.get(&pick.unit) else { continue };
             for (i, store) in stores.iter().take(pick.count as usize).enumerate() {
                 let event = &events[store.event as usize];
+                assert!(
+                    event.stores() && store.mask & !event.mask == 0,
+                    "only words that were stored are in an image (sim, invariant 2)"
+                );
                 let missing = event.kind == Kind::Write && i < 32 && pick.missing >> i & 1 != 0;
                 if !missing {
                     self.frame.set_line(event.line, store.mask, &event.words);

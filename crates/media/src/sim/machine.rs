@@ -291,6 +291,8 @@ impl Persistent for SimMedium {
         }
         self.machine.memory.store_word(at.0, word);
         if let Some(mut recording) = recording {
+            let now = self.machine.memory.load_word(at.0);
+            assert_eq!(now, word, "a store at {at} passed by the recording's lock (sim, invariant 1)");
             let line = (at.0 / LINE_BYTES) as u32;
             let mask = 1 << (at.0 / 8 % LINE_WORDS as u64);
             recording.push(Kind::Atomic, mask, line, self.machine.memory.line(line));

@@ -19,7 +19,8 @@
 //! Invariants:
 //! 1. The order of events in the log is the order in which their stores reached the memory.
 //! 2. A word that lies in an image was stored there by somebody, or is zero, or was in the base.
-//! 3. The same log, choice and seed give the same image.
+//! 3. The same log, choice and seed give the same image. (No line can check it: it is about two runs.
+//!    `a_run_of_the_engine_repeats_by_its_seed` compares them.)
 
 mod images;
 mod log;

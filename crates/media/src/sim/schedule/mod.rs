@@ -18,7 +18,8 @@
 //! 1. Only the thread whose turn it is runs; the others wait in [`Run::hand_over`], or have not begun.
 //! 2. A thread keeps its turn until it has ended, with the destructors of its thread-locals, which may also reach
 //!    points. Its keeper passes the turn on.
-//! 3. Nothing that differs between two processes (addresses, thread ids, time of day) decides anything.
+//! 3. Nothing that differs between two processes (addresses, thread ids, time of day) decides anything. (No line can check
+//!    it: it is about two runs. `a_schedule_repeats_by_its_seed_and_another_seed_gives_another` does.)
 //!
 //! Memory is sequentially consistent here: reorderings that the language allows beyond that are for loom to find.
 

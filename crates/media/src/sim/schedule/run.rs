@@ -231,6 +231,7 @@ impl Run {
             }
             return;
         }
+        assert_eq!(state.current, me, "a thread reached {what:?} without its turn (invariant 1)");
         state.report.steps += 1;
         state.nanos += STEP_NANOS;
         state.digest(me, what, detail);
@@ -279,6 +280,7 @@ impl Run {
             }
             return false;
         }
+        assert_eq!(state.current, me, "a thread waits without its turn (invariant 1)");
         let status = status(&state);
         state.threads[me].status = status;
         self.hand_over(state, me, false)
@@ -411,6 +413,11 @@ impl Run {
             }
         }
         state.digest(me, Point::Other, u64::MAX);
+        // Not a panic, which would end the keeper before the run is told.
+        if !state.stopping && state.current != me {
+            let turn = state.current;
+            state.fail(format!("thread {me} ended in the turn of thread {turn} (schedule, invariant 2)"));
+        }
         if !state.stopping
             && let Some(next) = state.next(me, false)
         {
