@@ -35,12 +35,14 @@
 //! it as dead.
 //!
 //! Invariants:
-//! 1. An open block belongs to one appender, or to the list of partial blocks, or is the shared one.
+//! 1. An open block belongs to one appender, or to the list of partial blocks, or is the shared one. (No line
+//!    checks the owner: an [`OpenBlock`] has one, since it is not copied. That the block is open is asserted.)
 //! 2. Bytes below the tail never change, except cells by one atomic store.
 //! 3. A block is sealed only when everything below its tail is durable, or belongs to an epoch not later
 //!    than the seal's.
 
 use crate::Log;
+use crate::blocks::Use;
 use crate::format::Owner;
 use crate::format::block;
 use crate::format::record::{Appended, END_BYTES, Encoded, Header, Kind, Trailer, body_crc};
@@ -229,6 +231,10 @@ impl Appender {
             }
         };
         if self.span_place == SpanPlace::CurrentBlock {
+            assert!(
+                full.is_some(),
+                "records come after those of a transaction (transaction::write, invariant 3)"
+            );
             self.span_place = SpanPlace::OtherBlocks;
         }
         if let Some(full) = full {
@@ -239,6 +245,11 @@ impl Appender {
     /// The active transaction has a record in the current block.
     pub fn enter_transaction(&mut self) {
         if let Some(block) = &mut self.block {
+            assert!(
+                !block.entered || self.span_place != SpanPlace::OtherBlocks,
+                "two transactions continue in the block at extent {} (transaction::write, invariant 3)",
+                block.extent.0
+            );
             block.entered |= self.span_place == SpanPlace::OtherBlocks;
         }
         self.span_place = SpanPlace::CurrentBlock;
@@ -415,7 +426,7 @@ impl Appender {
         let value = sum.bytes();
         let body = Body { key: &[], value: &value, crc: body_crc(self.seed(), &[&value]) };
         let appended = self.append_with(log, fields, body, Some(Trailer { transaction, previous: 0 }));
-        debug_assert_eq!(appended.bytes, END_BYTES, "the room reserved for a commit record");
+        debug_assert_eq!(appended.bytes, END_BYTES, "the reserved room (transaction::write, invariant 4)");
         appended
     }
 
@@ -427,6 +438,11 @@ impl Appender {
         Body { key, value, crc }: Body<'_>,
         trailer: Option<Trailer>,
     ) -> Appended {
+        debug_assert_ne!(
+            fields.kind,
+            Kind::CellOpen,
+            "a cell is appended sealed, and then opened (cell, invariant 4; compact::records, invariant 3)"
+        );
         let staged = self.staged.take();
         let block = self.block.as_ref().map(|b| (b.offset, b.tail, b.durable_tail, b.room(), b.seeds));
         let (offset, tail, durable_tail, room, seeds) = block.unwrap_or_default();
@@ -460,6 +476,16 @@ impl Appender {
             block.tail += bytes;
             block.records += 1;
             let entry = log.blocks.at(block.extent);
+            debug_assert!(
+                cfg!(loom) || entry.state() == Use::Open,
+                "a record is appended to an open block, found {:?} (invariant 1)",
+                entry.state()
+            );
+            debug_assert!(
+                cfg!(loom) || entry.tail() <= tail,
+                "a record at {tail} overwrites what ends at {} (invariant 2)",
+                entry.tail()
+            );
             // Other threads read the block up to here; bytes after it may be written concurrently.
             entry.set_tail(block.tail);
             if let Some(at) = fields.expires_at {
@@ -502,6 +528,16 @@ impl Appender {
         {
             block.durable_tail = block.tail;
         }
+    }
+
+    /// Whether an appended record is drained, or need not be; blocks before the current one are.
+    pub(crate) fn has_drained<M: Medium>(&self, log: &Log<M>, appended: Appended) -> bool {
+        let end = appended.at.0 + appended.bytes;
+        log.epochs().in_use()
+            || self.block.as_ref().is_none_or(|block| {
+                !(block.offset..block.offset + block.bytes).contains(&appended.at.0)
+                    || end <= block.offset + block.durable_tail
+            })
     }
 
     /// Ends a group: drains, and publishes the durable tail to readers that would flush.

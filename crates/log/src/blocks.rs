@@ -161,7 +161,8 @@ impl Block {
 
     /// Pins a block so many times more that the caller has pinned: the compactor cannot have begun.
     pub fn pin_more(&self, more: u32) {
-        self.pins.fetch_add(more, Relaxed);
+        let before = self.pins.fetch_add(more, Relaxed);
+        debug_assert!(before > 0, "more pins of a block that nobody pins (transaction::write, invariant 2)");
     }
 
     /// Reverts one [`Block::pin`].
@@ -173,7 +174,10 @@ impl Block {
     pub fn unpin_all(&self, pins: u32) {
         // Release: pairs with the Acquire in `is_pinned`, which then observes all changes made under the pins.
         let before = self.pins.fetch_sub(pins, Release);
-        debug_assert!(before >= pins, "{pins} pins of a block are released, and it has {before}");
+        debug_assert!(
+            before >= pins,
+            "{pins} pins of a block are released, and it has {before} (transaction::write, invariant 2)"
+        );
     }
 
     pub fn is_pinned(&self) -> bool {
@@ -422,7 +426,8 @@ impl Blocks {
         duramen_media::prefetch_line(std::ptr::from_ref(entry).cast());
     }
 
-    /// An appender opens a block of free extents. It holds no cell yet.
+    /// An appender opens a block of free extents, which [`Block::change`] asserts (appender, invariant 1). It holds no
+    /// cell yet.
     pub fn open(&self, extent: Extent, extents: u32, generation: Generation) -> &Block {
         let block = self.enter(extent, extents, generation, Use::Open);
         block.set_durable_tail(HEADER_BYTES);
@@ -441,7 +446,12 @@ impl Blocks {
     }
 
     fn enter(&self, extent: Extent, extents: u32, generation: Generation, state: Use) -> &Block {
-        assert!(extents > 0, "a block of no extents at extent {}", extent.0);
+        assert!(
+            extents > 0 && u64::from(extent.0) + u64::from(extents) <= self.extents as u64,
+            "a block of {extents} extents at extent {} of at most {} (format, invariant 3)",
+            extent.0,
+            self.extents
+        );
         let before = self.entry(extent).generation();
         // A generation is used once: bytes of an earlier use never parse as records (format, invariant 2).
         assert!(

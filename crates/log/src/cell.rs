@@ -21,11 +21,13 @@
 //! 1. A writer that stores to a cell holds the lock of its key, its slot is not pending, and the store was counted
 //!    before, in the key's stripe (`index::stripes`).
 //! 2. A reader without that lock copies a cell again until no store was counted during the copy, or copies it by one
-//!    load. So its copy is the cell at one moment.
+//!    load. So its copy is the cell at one moment. (No line can check it: it is about the stores of others during a
+//!    copy. The model `a_cell_is_copied_as_one_snapshot_while_its_parts_are_updated` does.)
 //! 3. No cell is appended or updated where epochs are in use: a crash must be able to undo the update alone.
 //! 4. Compaction moves a cell under the lock of its key, with the key's next version, as a new one: sealed, opened,
 //!    then pointed to.
-//! 5. No reference is made to the bytes of an open cell's value: they are loaded in pieces, each by one load.
+//! 5. No reference is made to the bytes of an open cell's value: they are loaded in pieces, each by one load. (No line
+//!    can check which references exist. The models' medium reports a reference to bytes that are stored to meanwhile.)
 
 use crate::Log;
 use crate::appender::Appender;
@@ -127,13 +129,17 @@ pub fn kind_to_append<M: Medium>(log: &Log<M>, updatable: bool) -> Kind {
 impl Appender {
     /// Drains and opens the sealed cell last appended, to which no slot points yet.
     pub fn open_cell<M: Medium>(&mut self, log: &Log<M>, appended: Appended) -> Reachable {
+        debug_assert!(
+            !log.epochs().in_use(),
+            "a cell is opened where a crash cannot undo an epoch (invariant 3)"
+        );
         self.drain(log);
         // SAFETY: the record was just appended by this thread, and nobody else can reach it yet.
         let record = unsafe { log.medium.bytes(appended.at, appended.bytes) };
         let sealed = Header::decode_head(record);
         assert!(
             sealed.kind == Kind::CellSealed && sealed.crc == appended.crc,
-            "only the sealed cell last appended can be opened; found {sealed:?}, wanted checksum {:#010x}",
+            "only the sealed cell last appended can be opened (invariant 4); found {sealed:?}, wanted checksum {:#010x}",
             appended.crc
         );
         let open = Header { kind: Kind::CellOpen, ..sealed };

@@ -251,7 +251,7 @@ impl<M: Medium> Log<M> {
 
     /// Seals a full block and makes it available to the compactor.
     ///
-    /// Order: the records are durable (invariant 3), then the seal is persisted. A crash between leaves an unsealed
+    /// Order: the records are durable (appender, invariant 3), then the seal is persisted. A crash between leaves an unsealed
     /// block, whose end recovery finds by its last whole record.
     pub fn seal(&self, block: OpenBlock) {
         let _inside = self.phases.enter(Phase::Seal);
@@ -265,7 +265,7 @@ impl<M: Medium> Log<M> {
         );
         assert!(
             block.durable_tail == tail || self.epochs().in_use(),
-            "cannot seal a block at {tail}: only {} bytes are drained",
+            "cannot seal a block at {tail}: only {} bytes are drained (appender, invariant 3)",
             block.durable_tail
         );
         entry.set_tail(block.tail);
@@ -273,6 +273,12 @@ impl<M: Medium> Log<M> {
             self.note_records(block.tail - block::HEADER_BYTES, block.records);
         }
         let epoch = self.epochs().current();
+        assert!(
+            block.dirty_epoch <= epoch.0,
+            "sealed in epoch {}, with records of epoch {} (appender, invariant 3)",
+            epoch.0,
+            block.dirty_epoch
+        );
         block.header.publish_seal(&self.medium, Offset(block.offset), block.tail, epoch);
         entry.live_add(block.live);
         let room = room_won(self.blocks.bytes(entry), block.tail);

@@ -53,6 +53,7 @@ impl Appender {
         if !log.epochs().in_use() {
             self.drain(log);
         }
+        debug_assert!(self.has_drained(log, appended), "it is durable (duramen::writer, invariant 1)");
         Reachable::drained(appended)
     }
 
@@ -69,7 +70,7 @@ impl Appender {
     /// Leaves the record last appended pending until the end of the group.
     #[inline(always)]
     pub fn leave_pending(&self, appended: Appended) -> Reachable {
-        debug_assert!(self.grouped, "only a group may leave records pending");
+        debug_assert!(self.grouped, "only a group may leave records pending (duramen::writer, invariant 1)");
         Reachable { at: appended.at, is_pending: true }
     }
 }

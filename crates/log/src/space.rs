@@ -329,6 +329,11 @@ impl Space {
             self.by_extents.insert((length - extents, start + extents));
         }
         self.free = free;
+        assert!(
+            self.leaves(free, self.run_max(), as_for),
+            "{extents} extents at {start} are taken for {as_for:?}; left are {free}, the longest run {} (invariant 2)",
+            self.run_max()
+        );
         // Before the block is open: opening may take a sync, and until then nothing else counts this room for deletes.
         self.lent += u32::from(as_for.is_kept_for());
         Some((Extent(start), as_for))
@@ -363,6 +368,12 @@ impl Space {
     pub fn give(&mut self, extent: Extent, extents: u32) {
         self.free += extents;
         let (mut start, mut length) = (extent.0, extents);
+        let before = self.by_start.range(..start + length).next_back().map_or(0, |(&from, &n)| from + n);
+        assert!(
+            extents > 0 && before <= start && start + length <= self.extents,
+            "{extents} extents at {start} of {} are given back, and those before {before} are free (invariant 1)",
+            self.extents
+        );
         if let Some((&before, &n)) = self.by_start.range(..start).next_back()
             && before + n == start
         {
@@ -404,12 +415,18 @@ impl Space {
     /// Notes that a writer holds `block`, for this purpose: see invariant 3.
     pub fn lend(&mut self, block: &mut OpenBlock, purpose: Purpose) {
         block.purpose = block.purpose.min(purpose);
+        debug_assert!(
+            purpose != Purpose::Compaction || !block.purpose.is_kept_for(),
+            "the compactor takes room that is kept for deletes (invariant 3)"
+        );
         self.lent += u32::from(block.purpose.is_kept_for());
     }
 
     /// Notes that a writer returns a block taken for this.
     pub fn returned(&mut self, purpose: Purpose) {
-        self.lent -= u32::from(purpose.is_kept_for());
+        let kept = u32::from(purpose.is_kept_for());
+        assert!(self.lent >= kept, "a block for {purpose:?} is returned that nobody has (invariant 3)");
+        self.lent -= kept;
     }
 
     /// A transaction has filled a block taken for this, and continues. Returns whether the block was kept for deletes;
@@ -422,6 +439,11 @@ impl Space {
 
     /// Transactions that filled `blocks` of these blocks are finalized.
     pub fn transactions_finalized(&mut self, blocks: u32) {
+        let filled = self.filled_by_transactions;
+        assert!(
+            filled >= blocks,
+            "{blocks} blocks are finalized, of {filled} that were filled (invariant 3)"
+        );
         self.filled_by_transactions -= blocks;
     }
 
@@ -433,6 +455,11 @@ impl Space {
 
     /// Keeps an open block for the next writer; returns one to be sealed when there are too many.
     pub fn give_partial(&mut self, block: OpenBlock) -> Option<OpenBlock> {
+        debug_assert!(
+            self.partial.iter().all(|other| other.extent != block.extent),
+            "the block at extent {} has two owners (appender, invariant 1)",
+            block.extent.0
+        );
         self.partial.push(block);
         if self.partial.len() <= PARTIAL_MAX {
             return None;

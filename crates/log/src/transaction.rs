@@ -52,6 +52,10 @@ impl TransactionSlot {
     /// A transaction begins.
     #[inline]
     pub fn begin(&self, transaction: TransactionId) {
+        debug_assert!(
+            cfg!(loom) || self.running.load(Relaxed) == 0,
+            "a writer has two active transactions (transaction::write, invariant 1)"
+        );
         self.running.store(transaction.0, Release);
     }
 

@@ -19,6 +19,8 @@
 //!    later epoch is committed (else the newest mark would no longer match).
 //! 2. One commit at a time; the marks alternate.
 //! 3. After a failed sync, or a panic within an epoch, nothing is committed or written any more: the store is poisoned.
+//!    (No line can check it after [`Epochs::check_writable`], since another thread may poison the store at any time.
+//!    `a_failed_sync_that_the_kernel_reports_to_another_thread_acknowledges_nothing` does.)
 //! 4. Nobody writes in an epoch before all have left the one before. Otherwise a later write, even of another key,
 //!    could belong to the earlier epoch, and the state after a crash would be no prefix in time.
 //! 5. A writer in an epoch locks no stripe: it locked all that it needs before. So no writer in an epoch waits for a
@@ -104,7 +106,11 @@ impl Drop for Unwinding<'_> {
     fn drop(&mut self) {
         self.epochs.poison();
         // SAFETY: the activity belongs to the writer whose function unwinds.
-        unsafe { &*self.activity }.active.store(0, Release);
+        let activity = unsafe { &*self.activity };
+        if activity.active.load(Relaxed) != 0 {
+            rank::leave_epoch();
+        }
+        activity.active.store(0, Release);
     }
 }
 
@@ -391,6 +397,7 @@ impl Epochs {
                 if self.ended.load(Acquire) + 1 < epoch {
                     self.await_end(Epoch(epoch - 1));
                 }
+                rank::enter_epoch();
                 return Epoch(epoch);
             }
         }
@@ -411,6 +418,17 @@ impl Epochs {
         if !self.in_use() {
             return;
         }
+        debug_assert!(
+            cfg!(loom) || self.ended.load(Acquire) + 1 == epoch.0,
+            "a write in epoch {}, when epoch {} was the last one that all had left (invariant 4)",
+            epoch.0,
+            self.ended.load(Acquire)
+        );
+        debug_assert!(
+            cfg!(loom) || self.committed() < epoch,
+            "a write in epoch {}, which is committed (invariant 1)",
+            epoch.0
+        );
         let [count, total] = &activity.sums[(epoch.0 & 1) as usize];
         count.fetch_add(1, Relaxed);
         total.fetch_add(mark::record_sum(appended.at, appended.crc), Relaxed);
@@ -433,6 +451,7 @@ impl Epochs {
         if let Some(appended) = appended {
             self.count_appended(activity, epoch, appended);
         }
+        rank::leave_epoch();
         // Release: pairs with the committer's Acquire; the sums are in.
         activity.active.store(0, Release);
     }
@@ -521,8 +540,8 @@ impl Epochs {
         }
         // Release: pairs with the Acquire in `enter`; writers of the next epoch observe the writes of this one.
         let ended = self.ended.swap(epoch, Release);
-        // One commit at a time, of each epoch in turn (invariants 2 and 4).
-        assert_eq!(ended + 1, epoch, "epoch {epoch} ends after epoch {ended}");
+        // One commit at a time, of each epoch in turn.
+        assert_eq!(ended + 1, epoch, "epoch {epoch} ends after epoch {ended} (invariants 2 and 4)");
         flush(Epoch(epoch));
         if medium.granularity() != Granularity::Page {
             medium.drain();
@@ -538,7 +557,7 @@ impl Epochs {
         }
         // Release: pairs with the Acquire in `committed`.
         let committed = self.committed.swap(epoch, Release);
-        assert!(committed < epoch, "epoch {epoch} is committed after epoch {committed}");
+        assert_eq!(committed + 1, epoch, "epoch {epoch} is committed after epoch {committed} (invariant 2)");
         Ok((epoch, begun.elapsed()))
     }
 }

@@ -15,9 +15,11 @@
 //! stops costs the others their patience once, a part of the time of a sync.
 //!
 //! Invariants:
-//! 1. A sleeping writer is woken after its epoch was committed, by the thread that committed it.
+//! 1. A sleeping writer is woken after its epoch was committed, by the thread that committed it. (No line can
+//!    check it: it is about later steps of another thread. `writers_that_wait_share_commits_and_all_return` checks both
+//!    under loom, and `writers_that_start_and_stop_are_all_released` with threads.)
 //! 2. While a writer sleeps whose epoch is not committed, some thread leads, or one of the sleepers has a timeout, or
-//!    was woken and has not checked yet.
+//!    was woken and has not checked yet. (See 1.)
 
 use crate::sync::lock;
 use crate::sync::{Condvar, Mutex};

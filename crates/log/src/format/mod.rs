@@ -12,12 +12,14 @@
 //!
 //! Invariants:
 //!
-//! 1. Nothing read from a medium is trusted before its checksum was compared.
+//! 1. Nothing read from a medium is trusted before its checksum was compared. (No line can check it: damage is an error
+//!    and no fault of ours, so it is not asserted. The fuzz targets and the tests of damage check it.)
 //! 2. The seeds of a record's checksums are made of the generation of its block and the [secret] of the store, and a
 //!    generation is never used twice. So bytes left by an earlier use of the same space do not parse as a record,
 //!    except by a guess of 64 bits.
 //! 3. Walking block headers from the first extent visits every extent exactly once.
-//! 4. Bytes that users choose are never read as format: see [record] and [secret].
+//! 4. Bytes that users choose are never read as format: see [record] and [secret]. (No line can check it: bytes do not
+//!    say who chose them. `a_value_forged_without_the_secret_is_no_record_after_a_lost_header` checks it.)
 
 pub mod block;
 pub mod checkpoint;
@@ -72,7 +74,10 @@ impl Generation {
     pub const INCARNATION_MAX: u32 = (1 << 24) - 1;
 
     pub fn new(incarnation: u32, counter: u64) -> Self {
-        debug_assert!(incarnation <= Self::INCARNATION_MAX && counter < 1 << 40);
+        debug_assert!(
+            incarnation <= Self::INCARNATION_MAX && counter < 1 << 40,
+            "use {counter} of incarnation {incarnation} would repeat another one (invariant 2)"
+        );
         Self(u64::from(incarnation) << 40 | counter)
     }
 

@@ -55,12 +55,30 @@ pub const LEAF: u8 = u8::MAX;
 
 #[cfg(all(debug_assertions, not(loom)))]
 mod checked {
-    use std::cell::RefCell;
+    use super::{ELEMENTS, STRIPE};
+    use std::cell::{Cell, RefCell};
     use std::panic::Location;
     use std::thread::panicking;
 
     thread_local! {
         static HELD: RefCell<Vec<Lock>> = const { RefCell::new(Vec::new()) };
+        /// Epochs that this thread is in, of all stores.
+        static EPOCHS: Cell<u32> = const { Cell::new(0) };
+    }
+
+    /// From now on this thread waits for no stripe: see `durability::epochs`, invariant 5.
+    pub fn enter_epoch() {
+        EPOCHS.set(EPOCHS.get() + 1);
+    }
+
+    /// See [`enter_epoch`].
+    pub fn leave_epoch() {
+        EPOCHS.set(EPOCHS.get() - 1);
+    }
+
+    /// Whether this thread is in an epoch.
+    pub fn is_in_epoch() -> bool {
+        EPOCHS.get() > 0
     }
 
     #[derive(Clone, Copy, Debug)]
@@ -80,6 +98,10 @@ mod checked {
         /// Waits for a lock of this rank next; several of one rank must follow the order of `order`.
         #[track_caller]
         pub fn wait(rank: u8, order: usize) -> Self {
+            assert!(
+                EPOCHS.get() == 0 || !(rank == STRIPE || rank == ELEMENTS) || panicking(),
+                "a writer in an epoch waits for a stripe (epochs, invariant 5)"
+            );
             let highest =
                 |held: &RefCell<Vec<Lock>>| held.borrow().iter().copied().max_by_key(|held| held.rank);
             if let Ok(Some(held)) = HELD.try_with(highest) {
@@ -115,7 +137,7 @@ mod checked {
 }
 
 #[cfg(all(debug_assertions, not(loom)))]
-pub use checked::Held;
+pub use checked::{Held, enter_epoch, is_in_epoch, leave_epoch};
 
 /// Nothing is tracked.
 #[cfg(not(all(debug_assertions, not(loom))))]
@@ -137,6 +159,23 @@ impl Held {
     }
 }
 
+/// Nothing is tracked.
+#[cfg(not(all(debug_assertions, not(loom))))]
+#[inline(always)]
+pub fn enter_epoch() {}
+
+/// Nothing is tracked.
+#[cfg(not(all(debug_assertions, not(loom))))]
+#[inline(always)]
+pub fn leave_epoch() {}
+
+/// Nothing is tracked.
+#[cfg(not(all(debug_assertions, not(loom))))]
+#[inline(always)]
+pub fn is_in_epoch() -> bool {
+    false
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     #[test]
@@ -155,6 +194,14 @@ mod tests {
             "docs/internals/locks.md and the constants above must have the same ranks"
         );
         assert!(ranks.is_sorted_by(|a, b| a < b), "a rank is used once: {ranks:?}");
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "a writer in an epoch waits for a stripe")]
+    fn a_stripe_that_is_locked_within_an_epoch_panics() {
+        super::enter_epoch();
+        let _stripe = super::Held::wait(super::STRIPE, 0);
     }
 
     #[cfg(debug_assertions)]

@@ -34,7 +34,8 @@
 //!
 //! Invariants:
 //! 1. Anything released was unlinked before its grace period was noted: a thread that pins itself after the fence
-//!    cannot find it.
+//!    cannot find it. (No line can check it: it is about what can be reached. The model
+//!    `block_is_not_used_again_while_a_reader_is_in_it` does.)
 //! 2. A counter that is odd and unchanged since then belongs to a reader that may still see it.
 //! 3. A `Local` is never freed, and is used by at most one thread at a time. The same holds for its slots; slots whose
 //!    value pins outlive the thread stay taken for the next thread that uses the `Local`.
@@ -67,6 +68,7 @@ impl SeqCounter {
 
     #[inline]
     fn begin_with(&self, fences: bool) {
+        debug_assert!(self.0.load(Relaxed).is_multiple_of(2), "it protects already (invariant 2)");
         // Release: `GracePeriod::now` may read this instead of the count that the last turn left.
         self.0.store(self.0.load(Relaxed) + 1, Release);
         // SeqCst: pairs with the fence in `GracePeriod::now`: either that observes the odd count, or this thread
@@ -81,6 +83,7 @@ impl SeqCounter {
     /// It protects nothing any more.
     #[inline]
     pub fn end(&self) {
+        debug_assert!(!self.0.load(Relaxed).is_multiple_of(2), "it protects nothing (invariant 2)");
         // Release: pairs with the Acquire in `now`; all reads happened before.
         self.0.store(self.0.load(Relaxed) + 1, Release);
     }
@@ -173,6 +176,10 @@ struct Local {
 impl Local {
     /// Makes it available to another thread. No guard is left.
     fn give_back(&self) {
+        assert!(
+            self.taken.load(Relaxed) && self.guards.load(Relaxed) == 0,
+            "a thread gives back what it uses (invariant 3)"
+        );
         MINE.set(None);
         self.ending.store(false, Relaxed);
         // Release: pairs with the Acquire in `take_local`.
@@ -229,6 +236,7 @@ pub struct ValuePin(&'static Slot);
 impl Drop for ValuePin {
     #[inline]
     fn drop(&mut self) {
+        debug_assert_ne!(self.0.load(Relaxed), 0, "a value is released twice (invariant 4)");
         // Release: pairs with the Acquire in `pinned_addresses` and `Guard::pin_value`; all reads happened before.
         self.0.store(0, Release);
     }
@@ -308,6 +316,10 @@ fn take_local() -> &'static Local {
         locals.push(local);
         local
     });
+    assert!(
+        local.guards.load(Relaxed) == 0 && local.turns.now().is_multiple_of(2),
+        "nobody uses what a thread takes (invariant 3)"
+    );
     local.ending.store(ending, Relaxed);
     MINE.set(Some(local));
     local
@@ -379,6 +391,11 @@ impl Guard {
         // Its load of the slot, Acquire, pairs with the Release when a value pin is dropped, possibly by another
         // thread.
         let slot = self.local.slots.take();
+        debug_assert_eq!(
+            slot.load(Relaxed),
+            0,
+            "a slot is taken while another value is pinned by it (invariant 4)"
+        );
         // Release: pairs with the Acquire in `pinned_addresses`.
         slot.store(place.addr(), Release);
         ValuePin(slot)
