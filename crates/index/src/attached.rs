@@ -81,6 +81,7 @@ impl Attached {
         if page.claimed.swap(true, Relaxed) {
             return None;
         }
+        assert!(cfg!(loom) || self.left() > 0, "a page is read after all were (invariant 1)");
         // SAFETY: until `done` is called `left` is above 0 (invariant 1).
         Some((unsafe { page.bytes.as_ref() }, &self.counts))
     }
@@ -89,8 +90,7 @@ impl Attached {
     pub(super) fn done(&self) {
         // Release: pairs with the Acquire in `left`; the thread that frees the pages comes after the readers.
         let left = self.left.fetch_sub(1, Release);
-        // Each page is read once (invariant 2).
-        debug_assert!(left > 0, "more pages were read than there are");
+        assert!(left > 0, "more pages were read than there are (invariant 2)");
     }
 
     /// Pages that are not read yet.

@@ -4,7 +4,9 @@
 //! Invariants:
 //! 1. A chunk is unmapped only when the whole `Memory` is dropped, so a pointer to a piece stays readable for as long
 //!    as the index lives, whatever became of the piece. (The system may get the pages of free pieces back earlier.)
-//! 2. All pieces of one `Memory` are of one type.
+//!    (No line can check that memory is mapped without touching it. Only `drop` unmaps; what is given back is asserted
+//!    to lie in a chunk.)
+//! 2. All pieces of one `Memory` are of one type. (No line checks it: `T` is that type.)
 
 #[cfg(any(loom, miri))]
 use super::heap::{Chunk, map_chunk, unmap_chunk};
@@ -101,7 +103,15 @@ impl<T: Piece> Memory<T> {
             // reads as zeros again.
             let _ = unsafe { madvise(piece.as_ptr().cast(), size_of::<T>(), Advice::LinuxDontNeed) };
         }
-        lock(&self.state).free.push(piece);
+        let mut state = lock(&self.state);
+        debug_assert!(
+            state.chunks.iter().any(|chunk| {
+                let at = piece.addr().get().wrapping_sub(chunk.base.addr().get());
+                at < chunk.bytes && at.is_multiple_of(size_of::<T>())
+            }),
+            "{piece:?} is given back, and is no piece of this memory (invariant 1)"
+        );
+        state.free.push(piece);
     }
 
     #[cfg(not(any(loom, miri)))]

@@ -79,7 +79,11 @@ impl Slot {
     /// The slot of a new record that replaces `old`, whose record is stale from now on.
     #[inline]
     pub fn superseding(self, old: Self) -> Self {
-        debug_assert_eq!(self.stale(), 0, "a new record has counted nothing yet");
+        debug_assert_eq!(
+            self.stale(),
+            0,
+            "a new record has counted nothing yet (duramen::writer, invariant 2)"
+        );
         self.with_stale(old.stale() + 1)
     }
 

@@ -37,7 +37,8 @@
 //!    count of 0, or in the rest.
 //! 2. All entries of a page's prefix in a node are equal, except that the first of them holds the count.
 //! 3. A page at a depth above 0 has 64 buckets. A node with entries for nodes has 512, each of one entry.
-//! 4. Elements never move out of the rest, so a scan that visits it last misses none.
+//! 4. Elements never move out of the rest, so a scan that visits it last misses none. (Asserted where pages are split
+//!    and merged.)
 
 mod build;
 mod checkpoint;
@@ -266,6 +267,11 @@ impl Map {
         let entry = found.entry;
         self.put(entry, position << entry.depth(), slot.0);
         self.write(found.at, entry.with_count(entry.count() + 1));
+        debug_assert!(
+            self.find_at(position, |other| other.location() == slot.location()).is_some(),
+            "the element at {:?} cannot be found after it was added (invariant 1)",
+            slot.location()
+        );
     }
 
     /// Puts a slot into a page that has room; `behind` is the position without the page's prefix.
@@ -369,6 +375,11 @@ impl Map {
                 self.shrink(position, keys);
             }
         }
+        debug_assert!(
+            self.find_at(position, |other| other.location() == old.location()).is_none(),
+            "the element at {:?} was in two places (invariant 1)",
+            old.location()
+        );
         Some(old)
     }
 
@@ -412,6 +423,12 @@ impl Map {
 
     /// Fills a page of zeros.
     fn fill(&self, entry: Entry, all: impl Iterator<Item = Partial>) -> Entry {
+        let mut words = self.pages.words(entry.page(), Class::doubled(entry.bits()).words()).iter();
+        debug_assert!(
+            cfg!(miri) || words.all(|word| word.load(Relaxed) == 0),
+            "page {} is taken or cleared, and reads as zeros (pages, invariant 3)",
+            entry.page()
+        );
         let mut count = 0;
         for (behind, word) in all {
             self.put(entry, behind, word);
@@ -427,6 +444,7 @@ impl Map {
         if bits == PAGE_BITS_MAX && !self.would_part(position, entry, keys) {
             return false;
         }
+        let overflow = self.overflow.len();
         let anew = entry.known() <= KNOWN_MIN;
         let known = if anew { FINGERPRINT_BITS } else { entry.known() - 1 };
         let all = self.gather(position, entry, anew, keys);
@@ -449,6 +467,7 @@ impl Map {
         self.count_depth(depth, -1);
         self.count_depth(depth + 1, 2);
         self.point_to_halves(position, found, halves);
+        debug_assert!(self.overflow.len() >= overflow, "elements left the rest (invariant 4)");
         true
     }
 
@@ -505,6 +524,7 @@ impl Map {
         if sibling.depth() != depth || !sibling.is_page() || entry.count() + sibling.count() > most {
             return;
         }
+        let overflow = self.overflow.len();
         let known = (entry.known().min(sibling.known()) + 1).min(FINGERPRINT_BITS);
         let mut all = Vec::new();
         for (position, entry) in [(position, entry), (position ^ bit, sibling)] {
@@ -519,6 +539,7 @@ impl Map {
         self.count_depth(depth, -2);
         self.count_depth(depth - 1, 1);
         self.point_to_merged(position, merged);
+        debug_assert!(self.overflow.len() >= overflow, "elements left the rest (invariant 4)");
     }
 
     fn count_depth(&mut self, depth: u32, more: i32) {

@@ -23,7 +23,7 @@
 //! 1. A frame has pages of one class. It is in the list of that class if some but not all of its pages are taken. It is
 //!    in the list of free frames if none is, and in no list if all are.
 //! 2. A span that was handed out by the memory stays readable for as long as the arena lives, also after it was given
-//!    back.
+//!    back. (No line can check it without touching the span. `memory` keeps it; that the arena has it is asserted.)
 //! 3. The page that [`Pages::take`] returns reads as zeros.
 
 use crate::memory::{Memory, Piece};
@@ -206,7 +206,7 @@ impl Arena {
         // SAFETY: null, or a span that the memory keeps readable (invariant 2); it is made of atomics.
         match unsafe { pointer.as_ref() } {
             Some(span) => span,
-            None => unreachable!("a page in span {span}, which has none"),
+            None => unreachable!("a page in span {span}, which has none (invariant 2)"),
         }
     }
 
@@ -234,6 +234,12 @@ impl Arena {
             state.link(frame);
         }
         let found = &mut state.frames[frame as usize];
+        debug_assert!(
+            found.class == class && found.free != 0,
+            "frame {frame} in the list of {class:?} has pages {:#x} of {:?} (invariant 1)",
+            found.free,
+            found.class
+        );
         let place = found.free.trailing_zeros();
         found.free &= found.free - 1;
         if found.free == 0 {
@@ -248,7 +254,7 @@ impl Arena {
         let found = &mut state.frames[frame as usize];
         assert!(
             found.class == class && found.free & 1 << place == 0,
-            "page {page} is returned with class {class:?}, with which it was not taken"
+            "page {page} is returned with class {class:?}, with which it was not taken (invariant 1)"
         );
         let was_full = found.free == 0;
         found.free |= 1 << place;
@@ -280,6 +286,7 @@ impl Arena {
         let (table, place) = Self::table_of(span);
         let spans = || (0..TABLE_SPANS << table).map(|_| AtomicPtr::new(std::ptr::null_mut())).collect();
         let table = self.tables[table].get_or_init(spans);
+        assert!(table[place].load(Relaxed).is_null(), "span {span} is handed out twice (invariant 2)");
         // Release: pairs with the Acquire in `span`; a thread that has a number from here reads zeros there.
         table[place].store(self.memory.take().as_ptr(), Release);
         (first..first + SPAN_FRAMES).rev().for_each(|frame| state.link(frame));

@@ -27,7 +27,7 @@
 //! Invariants:
 //! 1. A parent's data on a child is exact: its first entry (order, and the location in its slot) and its count.
 //! 2. No node is empty. Without entries there is no root.
-//! 3. Pages below the root have the class of their level.
+//! 3. Pages below the root have the class of their level. (Asserted by [`Pages::give`], which is told it.)
 //! 4. There are at most 2^32 - 1 entries, as many as Redis allows.
 
 mod build;
@@ -37,7 +37,7 @@ mod node;
 use super::pages::{Class, Pages};
 use crate::Slot;
 use duramen_log::sync::atomic::Ordering::Relaxed;
-use node::{Inner, Leaf};
+use node::{Child, Inner, Leaf};
 use std::cmp::Ordering;
 
 const LEAF: Class = Class::doubled(5);
@@ -109,6 +109,25 @@ impl Tree {
             0 => LEAF,
             _ => INNER,
         }
+    }
+
+    /// Whether the data on each child along a path is exact, and no node on it is empty (invariants 1 and 2); its leaf
+    /// has `count` entries.
+    fn is_exact(&self, path: &Path, count: u32) -> bool {
+        let is_exact = |level: u32| {
+            let (page, child) = path.steps[level as usize];
+            let below = path.steps[level as usize - 1].0;
+            let (first, count) = match level {
+                1 => (self.leaf(below).entry(0), u64::from(count)),
+                level => {
+                    let inner = self.inner(below, level - 1);
+                    ((inner.order(0), inner.slot(0).0), inner.all().map(Child::count).sum())
+                }
+            };
+            count > 0 && self.inner(page, level).child(child as usize) == Child::new(first, below, count)
+        };
+        // Miri would take too long.
+        cfg!(miri) || self.len == 0 || count > 0 && (1..=self.height).all(is_exact)
     }
 
     #[inline]

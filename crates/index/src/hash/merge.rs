@@ -65,6 +65,11 @@ impl HashIndex {
             return false;
         }
         self.repoint_merged(hash, merged, guard);
+        let finds = |hash| self.directory(guard).entry(hash) == merged;
+        debug_assert!(
+            cfg!(loom) || finds(hash) && finds(hash ^ 1 << (63 - depth)),
+            "a new guard finds a segment that was merged (hash, invariant 3)"
+        );
         self.merges.fetch_add(1, Relaxed);
         drop((held, merging));
         pair.into_iter().for_each(|half| self.retire(half, guard));
@@ -112,6 +117,10 @@ impl HashIndex {
     /// Makes the directory point to the merged segment; halves the directory when no segment needs its last bit any
     /// more.
     pub(super) fn repoint_merged(&self, hash: u64, merged: DirEntry, guard: &Guard) {
+        debug_assert!(
+            cfg!(loom) || self.merging.try_lock().is_none(),
+            "segments are merged while a checkpoint may be dumped (hash, invariant 4)"
+        );
         let _growing = lock(&self.growing);
         let directory = self.directory(guard);
         directory.repoint(hash, merged);

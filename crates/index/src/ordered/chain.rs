@@ -40,7 +40,7 @@ impl<'g> Chain<'g> {
         self.ends[level] = match self.ends[level] {
             None => Some((first, last)),
             Some((head, before)) => {
-                before.set_next(level, Some(first));
+                before.set_next_alone(level, Some(first));
                 Some((head, last))
             }
         };

@@ -54,7 +54,9 @@ unsafe impl Send for RetiredNode {}
 
 fn recycle(memory: &Memory<Node>, RetiredNode(node): RetiredNode) {
     // SAFETY: the node lies in `memory`, and no guard can reach it any more (invariant 5).
-    unsafe { node.as_ref() }.deinit();
+    let removed = unsafe { node.as_ref() };
+    assert!(removed.is_gone(), "the memory of a node that lives is used again (invariant 2)");
+    removed.deinit();
     memory.give(node);
 }
 
@@ -218,12 +220,23 @@ impl OrderedIndex {
         keys: &impl KeyBytes,
         guard: &'g Guard,
     ) -> &'g Node {
+        debug_assert!(
+            cfg!(loom) || held.is_alive() && Self::belongs(&held, key, guard),
+            "a key is added to the leaf of another one (invariant 1)"
+        );
+        debug_assert!(cfg!(loom) || held.node.page().is_none(), "a key is added to a page (invariant 7)");
         let rank = Self::rank(&held, key, keys);
         if held.node.order().len() < self.leaf_slots {
             Self::place(&held, rank, key, slot);
             return held.node;
         }
         self.split(held, New { rank, key, slot }, keys, guard)
+    }
+
+    /// Whether a key lies between the leaf's bounds.
+    fn belongs(held: &LockedNode<'_>, key: &[u8], guard: &Guard) -> bool {
+        let (key, next) = (Sought::new(key), held.node.next(0, guard));
+        held.node.begins_by(&key, guard) && next.is_none_or(|next| !next.begins_by(&key, guard))
     }
 
     /// Splits a full leaf, and adds the key to one of the two.
@@ -286,6 +299,7 @@ impl OrderedIndex {
         held.set_order(order.first(stay));
         left.set_next(0, Some(node));
         let target = if key < low { &held } else { &right };
+        debug_assert!(cfg!(loom) || Self::belongs(target, key, guard), "after a split (invariant 1)");
         Self::place(target, Self::rank(target, key, keys), key, slot);
         let target = target.node;
         drop((held, right));
@@ -629,8 +643,10 @@ impl OrderedIndex {
     fn unlink_from(&self, before: &Node, level: usize, gone: &Node, guard: &Guard) -> bool {
         let held = before.hold(&self.waits);
         if held.is_alive() && is_same(before.next(level, guard), Some(gone)) {
-            // It never changes again (invariant 3).
-            debug_assert!(gone.is_gone(), "a link leads around a node that is still alive");
+            debug_assert!(
+                gone.is_gone(),
+                "a link leads around a node that is still alive (invariants 3 and 4)"
+            );
             before.set_next(level, gone.next(level, guard));
         }
         held.is_alive()

@@ -33,7 +33,8 @@
 //!    together with the leaf's version. Higher levels are shortcuts: they may miss a node, and may point to a removed
 //!    one.
 //! 5. A node is removed only when it is linked on all its levels. It is handed to reclamation when no link of a node
-//!    that new guards can reach points to it, on any level.
+//!    that new guards can reach points to it, on any level. (No line can check the latter: it is about links that others
+//!    change. The model `a_reader_finds_its_key_while_its_node_is_removed` and `check_levels` do.)
 //! 6. The memory of a node never becomes anything else, and its version never repeats. So any reference to a node may
 //!    be followed under a guard. If its version says "alive", it is a leaf of this index now, and its contents are
 //!    valid.

@@ -158,6 +158,20 @@ impl Node {
     }
 
     pub(super) fn set_next(&self, level: usize, next: Option<&Node>) {
+        let version = || self.version.load(Relaxed);
+        debug_assert!(
+            cfg!(loom) || !self.is_linked() || version() & LOCKED != 0 && !self.is_gone(),
+            "a link of level {level} changes without the node's lock, or when the node is gone (invariant 3)"
+        );
+        debug_assert!(
+            cfg!(loom) || level > 0 || !self.is_linked() || version() & CHANGING != 0,
+            "level 0 changes without the leaf's version (invariant 4)"
+        );
+        self.set_next_alone(level, next);
+    }
+
+    /// The same while no other thread sees the index.
+    pub(super) fn set_next_alone(&self, level: usize, next: Option<&Node>) {
         let next = next.map_or(null_mut(), |next| std::ptr::from_ref(next).cast_mut());
         // Release: pairs with the Acquire in `next`.
         self.link(level).store(next, Release);
@@ -337,6 +351,10 @@ impl Node {
     /// Begins the node's life. Only an old reference of the cache can reach it, and that sees that it is changing until
     /// the lock is released.
     pub(super) fn init(&self, low: &[u8], height: usize, label: u64) -> LockedNode<'_> {
+        debug_assert!(
+            cfg!(loom) || self.version.load(Relaxed) & ALIVE == 0 && self.height() == 0,
+            "a node begins its life while it has another (invariants 2 and 6)"
+        );
         let version = (self.version.load(Relaxed) & !(LOCKED | CHANGING)) | ALIVE;
         self.version.store(version | LOCKED | CHANGING, Relaxed);
         self.low_bytes.store(low.len() as u32, Relaxed);
@@ -424,6 +442,10 @@ impl LockedNode<'_> {
     }
 
     pub(super) fn set_page(&self, page: Option<usize>) {
+        debug_assert!(
+            cfg!(loom) || page.is_none() || self.node.order().len() == 0,
+            "a leaf that is a page has slots (invariant 7)"
+        );
         // Release: pairs with the Acquire in `Node::page`.
         self.node.page.store(page.map_or(0, |page| page as u32 + 1), Release);
     }
@@ -434,6 +456,11 @@ impl LockedNode<'_> {
 
     /// The leaf's life ends; another leaf holds its keys.
     pub(super) fn mark_removed(&mut self) {
+        debug_assert!(
+            cfg!(loom) || self.is_alive() && self.node.is_linked(),
+            "a node is removed before it is linked on all its levels (invariant 5)"
+        );
+        debug_assert!(cfg!(loom) || self.node.page().is_none(), "a page is merged (invariant 7)");
         self.change();
         // Release: pairs with the Acquire in `Node::is_gone`.
         self.node.gone.store(true, Release);
@@ -456,6 +483,10 @@ impl LockedNode<'_> {
 impl Drop for LockedNode<'_> {
     fn drop(&mut self) {
         let version = if self.changing { self.version + ONE } else { self.version };
+        debug_assert!(
+            cfg!(loom) || version / ONE == self.node.version.load(Relaxed) / ONE + u64::from(self.changing),
+            "a version repeats: {version:#x} (invariant 6)"
+        );
         // Release: pairs with the Acquire in `hold` and `at_rest`.
         self.node.version.store(version, Release);
     }

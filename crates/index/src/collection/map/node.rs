@@ -127,7 +127,13 @@ impl Map {
                 // The first of its entries has the count.
                 number &= u32::MAX << (used - entry.depth());
             }
+            let before = entry;
             let entry = Entry(self.pages.word(page, number as usize));
+            debug_assert_eq!(
+                entry.with_count(0),
+                before.with_count(0),
+                "entries of one page at {number} of node {page} (map, invariant 2)"
+            );
             found = Found { entry, at: Some((page, number)), node: Some(node) };
         }
         found
@@ -157,11 +163,22 @@ impl Map {
     /// A page has become two.
     pub(super) fn point_to_halves(&mut self, position: u64, found: Found, halves: [Entry; 2]) {
         let depth = halves[0].depth() - 1;
+        debug_assert!(
+            halves.iter().all(|half| half.bits() == super::PAGE_BITS_MAX),
+            "{halves:?} are pages below the root (map, invariant 3)"
+        );
         let node = match found.node {
             Some(node) if node.used + node.entry.bits() > depth => node,
             Some(node) if node.entry.bits() < NODE_BITS_MAX => self.double(node),
             // A node for the bits from here on.
             _ => {
+                debug_assert!(
+                    found.node.is_none_or(|node| {
+                        node.entry.bits() == NODE_BITS_MAX && node.used + NODE_BITS_MAX == depth
+                    }),
+                    "a node of fewer than {} entries gets a node (map, invariant 3)",
+                    1 << NODE_BITS_MAX
+                );
                 let entry = Entry::of_node(self.pages.take(class(NODE_BITS_MIN)), NODE_BITS_MIN);
                 self.write(found.at, entry);
                 Node { entry, at: found.at, used: depth }

@@ -3,7 +3,7 @@
 //! An insertion that finds a full leaf makes one change towards room (a larger page, a new level, a split node, entries
 //! moved to a neighbour), and descends again. So each of these steps leaves a valid tree.
 
-use super::node::{Child, Words};
+use super::node::Words;
 use super::*;
 
 /// A neighbour with less room than this share counts as full.
@@ -30,6 +30,10 @@ impl Tree {
         }
         loop {
             let (path, is_there) = self.path(order, &mut compare);
+            debug_assert!(
+                self.is_exact(&path, path.count),
+                "a node does not say what is below (invariants 1, 2)"
+            );
             let leaf = self.leaf(path.steps[0].0);
             if is_there {
                 let old = leaf.slot(path.at());
@@ -37,10 +41,15 @@ impl Tree {
                 return Some(old);
             }
             if (path.count as usize) < leaf.room() {
-                assert!(self.len < u64::from(u32::MAX), "a collection has at most {} elements", u32::MAX);
+                assert!(
+                    self.len < u64::from(u32::MAX),
+                    "a collection has at most {} elements (invariant 4)",
+                    u32::MAX
+                );
                 leaf.insert(path.at(), path.count as usize, (order, slot.0));
                 self.count(&path, 1);
                 self.update_first(&path, 0);
+                debug_assert!(self.is_exact(&path, path.count + 1), "after an insertion (invariants 1, 2)");
                 return None;
             }
             self.make_room(&path);
@@ -60,6 +69,7 @@ impl Tree {
     fn change(&mut self, path: &Path, entry: Words) {
         self.leaf(path.steps[0].0).set(path.at(), entry);
         self.update_first(path, 0);
+        debug_assert!(self.is_exact(path, path.count), "after a change (invariant 1)");
     }
 
     pub fn remove(&mut self, order: u64, compare: impl FnMut(Slot) -> Ordering) -> Option<Slot> {
@@ -67,6 +77,10 @@ impl Tree {
         if !is_there {
             return None;
         }
+        debug_assert!(
+            self.is_exact(&path, path.count),
+            "a node does not say what is below (invariants 1, 2)"
+        );
         let (page, at) = path.steps[0];
         let leaf = self.leaf(page);
         let old = leaf.slot(at as usize);
@@ -76,6 +90,7 @@ impl Tree {
             self.remove_node(&path, 0)
         } else {
             self.update_first(&path, 0);
+            debug_assert!(self.is_exact(&path, path.count - 1), "after a removal (invariants 1, 2)");
             0
         };
         self.shrink(&path, freed);
