@@ -37,8 +37,8 @@ use duramen_log::durability::{Activity, Epochs};
 use duramen_log::format::{Epoch, Owner, Version};
 use duramen_log::open_block::Purpose;
 use duramen_log::supply::Supply;
-use duramen_log::sync::Arc;
 use duramen_log::sync::reclaim::{self, SeqCounter};
+use duramen_log::sync::{Arc, rank};
 use duramen_media::{Medium, Offset};
 
 /// Outcome of a conditional write.
@@ -225,7 +225,10 @@ impl WriterState {
         records: &Records<M>,
         work: impl FnOnce(&mut Self) -> T,
     ) -> T {
-        debug_assert!(!self.is_locked(), "a writer that holds keys waits for others");
+        debug_assert!(
+            !self.is_locked() && !rank::is_in_epoch(),
+            "a writer that holds keys, or is in an epoch, waits for others (transaction::write, invariant 1)"
+        );
         if self.group.is_none() {
             return work(self);
         }
@@ -233,6 +236,10 @@ impl WriterState {
         self.transactions_drained(records);
         let mut over = Vec::new();
         if let Some(group) = &mut self.group {
+            debug_assert!(
+                group.pending.iter().all(|&(_, _, at)| is_drained(records, at)),
+                "a mark is cleared of a record that is not durable (invariant 1)"
+            );
             clear_pending(records, group.pending.drain(..));
             group.reader_epoch = None;
             if !group.over.iter().any(|over| records.log.epochs().must_wait(over.epoch())) {
@@ -272,14 +279,18 @@ impl WriterState {
 
     pub(crate) fn flush_group<M: Medium>(&mut self, records: &Records<M>) -> Result<()> {
         let Some(group) = self.group.take() else { return Ok(()) };
-        // The records that it superseded stay until it is durable (invariant 3).
+        // The records that it superseded stay until it is durable.
         debug_assert!(
             group.reader_epoch.is_some() || group.pending.is_empty(),
-            "a group without its reader epoch"
+            "a group without its reader epoch (invariant 3)"
         );
         self.appender.grouped = false;
         self.appender.advance_durable_tail(&records.log);
         self.transactions_drained(records);
+        debug_assert!(
+            group.pending.iter().all(|&(_, _, at)| is_drained(records, at)),
+            "a mark is cleared of a record that is not durable (invariant 1)"
+        );
         clear_pending(records, group.pending.into_iter());
         let committed = records.log.wait_for(Epoch(group.read_barrier.epoch.get()));
         if committed.is_ok() {
@@ -298,6 +309,13 @@ pub(crate) fn purpose_of(new: Option<(&[u8], Meta)>) -> Purpose {
         Some(Room::Change) => Purpose::Change,
         Some(Room::Removal) | None => Purpose::Delete,
     }
+}
+
+/// Whether the record at `at` is below the durable tail of its block; always where epochs are in use.
+fn is_drained<M: Medium>(records: &Records<M>, at: Offset) -> bool {
+    let extent = records.log.blocks.extent_of(at.0);
+    let durable = records.log.blocks.offset(extent) + records.log.blocks.at(extent).durable_tail();
+    records.log.epochs().in_use() || at.0 < durable
 }
 
 /// Clears the pending marks of records that are now durable.

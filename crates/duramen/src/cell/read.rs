@@ -3,6 +3,7 @@
 
 use crate::get::barrier::ReadBarrier;
 use crate::records::Records;
+use duramen_index::Slot;
 use duramen_log::cell::Cell;
 use duramen_log::sync::atomic::Ordering::{Acquire, Release};
 use duramen_media::Medium;
@@ -88,10 +89,19 @@ impl<M: Medium> Records<M> {
         }
     }
 
-    /// Stores into a cell, within its value. Its key, of `hash`, is locked, and its slot is not pending. False where
+    /// Stores into a cell, within its value. Its key, of `hash`, is locked, and its `slot` is not pending. False where
     /// one atomic store cannot do it.
     #[inline(always)]
-    pub(crate) fn store_in_cell(&self, hash: u64, cell: Cell, at: usize, bytes: &[u8]) -> bool {
+    pub(crate) fn store_in_cell(&self, hash: u64, slot: Slot, cell: Cell, at: usize, bytes: &[u8]) -> bool {
+        debug_assert!(
+            cfg!(loom) || self.stripes().is_locked(hash),
+            "a store to a cell whose key nobody holds (log::cell, invariant 1; cell::update, invariant 2)"
+        );
+        debug_assert!(
+            !slot.is_pending(),
+            "a store to a pending cell (log::cell and cell::update, invariant 1)"
+        );
+        debug_assert!(!self.log.epochs().in_use(), "a store that no epoch undoes (log::cell, invariant 3)");
         cell.store(&self.log.medium, at, bytes, || self.stripes().count_update(hash))
     }
 

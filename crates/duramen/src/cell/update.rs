@@ -188,7 +188,7 @@ impl WriterState {
         }
         let Some(cell) = record.cell().filter(|_| !slot.is_pending()) else { return Ok(Tried::Refused) };
         check_range(at, bytes.len(), cell.bytes())?;
-        let stored = records.store_in_cell(hash, cell, at, bytes);
+        let stored = records.store_in_cell(hash, slot, cell, at, bytes);
         Ok(if stored { Tried::Done(Update::InPlace) } else { Tried::Refused })
     }
 
@@ -224,7 +224,7 @@ impl WriterState {
         drop(changing);
         let Some((at, field)) = changed else { return Ok(Modified::Declined) };
         check_range(at, field.len(), cell.bytes())?;
-        let stored = records.store_in_cell(hash, cell, at, &field);
+        let stored = records.store_in_cell(hash, slot, cell, at, &field);
         Ok(if stored { Modified::InPlace } else { Modified::NotInPlace })
     }
 }
@@ -244,12 +244,13 @@ fn update_likeliest<M: Medium>(records: &Records<M>, table: &Table, edit: Edit<'
         return false;
     };
     let location = slot.location();
+    debug_assert!(!slot.is_pending(), "a ready slot is not pending (invariant 1)");
     let Some((its, cell)) = Cell::lasting(&records.log.medium, location, key.len()) else {
         return false;
     };
     is_same(its, key)
         && check_range(at, bytes.len(), cell.bytes()).is_ok()
-        && records.store_in_cell(hash, cell, at, bytes)
+        && records.store_in_cell(hash, slot, cell, at, bytes)
 }
 
 #[inline]

@@ -15,6 +15,24 @@ use duramen_media::{Medium, Offset};
 impl<M: Medium> Maintenance<M> {
     /// Frees blocks: see invariant 2 of [`crate::compact::records`], and [`duramen_log::space`] for the order of each.
     pub(crate) fn free(&self, compactor: &mut Compactor, retired: &[Retired]) -> Result<()> {
+        assert!(
+            retired.is_sorted_by_key(|block| block.number),
+            "blocks are freed in another order than they were retired in (records, invariant 2)"
+        );
+        let epochs = self.log().epochs();
+        for block in retired {
+            let committed = epochs.committed().0;
+            assert!(
+                !epochs.in_use() || block.epoch < committed,
+                "a block retired in epoch {} is freed when {committed} is committed (records, invariant 4; epochs, 1)",
+                block.epoch
+            );
+            debug_assert!(
+                compactor.retire_queue.is_next(block),
+                "the block at extent {} is freed before another that was retired before it (records, invariant 2)",
+                block.extent.0
+            );
+        }
         let together = |_: &Retired, next: &Retired| !next.dropped;
         for retired in retired.chunk_by(together) {
             let _inside = self.log().phases.enter(Phase::Free);
@@ -29,13 +47,17 @@ impl<M: Medium> Maintenance<M> {
             // The thread that moved out of it says that nothing points to it; so must the live bytes.
             debug_assert!(
                 entry.live_sealed() == 0 || entry.is_unverified(),
-                "freeing the block at extent {1}: found {0} live bytes, wanted 0",
+                "freeing the block at extent {1}: found {0} live bytes, wanted 0 (log::space, invariant 1)",
                 entry.live_sealed(),
                 block.extent.0
             );
             let from = Offset(self.log().blocks.offset(block.extent));
             self.records.access.clear(from, self.log().blocks.bytes(entry), &reclaim::pin());
-            assert_eq!(entry.state(), Use::Retired, "a block that is freed was retired before (invariant 1)");
+            assert_eq!(
+                entry.state(),
+                Use::Retired,
+                "a block that is freed was retired before, when it was sealed (records, invariant 1; evict::victims, 3)"
+            );
             entry.free();
             compactor.retire_queue.forget(block);
             compactor.activity.dead_add(-(block.bytes as i64));

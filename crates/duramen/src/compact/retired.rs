@@ -77,6 +77,11 @@ impl Hasher for AsItIs {
 
 impl RetireQueue {
     pub(crate) fn add(&mut self, retired: Retired) {
+        assert!(
+            !retired.is_free || !retired.dropped,
+            "the block at extent {} is free, and tombstones were dropped from it (evict::victims, invariant 2)",
+            retired.extent.0
+        );
         match &retired.dead {
             Some(dead) => dead.iter().for_each(|&hash| *self.dead.entry(hash).or_default() += 1),
             None => self.of_any += 1,
@@ -103,6 +108,16 @@ impl RetireQueue {
                 }
             }
         }
+    }
+
+    /// Whether a block may be freed now, as far as the order goes (`compact::records`, invariant 2).
+    pub(crate) fn is_next(&self, retired: &Retired) -> bool {
+        let is_before = |other: &Retired| other.number < retired.number;
+        let counts_again = |other: &Retired| {
+            other.is_free || other.again.as_ref().is_some_and(|again| again.since <= retired.number)
+        };
+        !self.pending_grace().chain(&self.reclaimable).any(is_before)
+            && (!retired.dropped || self.kept.iter().filter(|other| is_before(other)).all(counts_again))
     }
 
     /// Whether more blocks will be freed without a caller's releasing a value.
