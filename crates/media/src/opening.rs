@@ -6,7 +6,7 @@
 //!    refused before. (No line can check it: another process may change what a path names between the look and the
 //!    open. `a_path_that_cannot_hold_a_store_says_what_it_is` checks it.)
 //! 2. The file that is locked is the one that the path names, also if another opener removed and made
-//!    it again meanwhile. (Compared below; no later line can check it, since the file may be removed at any time.)
+//!    it again meanwhile. (No line can check it after the comparison below, since the file may be removed at any time.)
 //! 3. A file that this open made is removed again if the open fails, while the lock is still held (asserted in
 //!    `lock`).
 
