@@ -411,6 +411,10 @@ impl Segment {
         let primary = &self.buckets[probe.primary()];
         let unmarked = |now| (now & BUCKET_BIT == 0).then_some(now | BUCKET_BIT);
         change.slot(&primary.0[1], unmarked);
+        debug_assert!(
+            cfg!(loom) || primary.0[1].load(Relaxed) & BUCKET_BIT != 0,
+            "a key lies elsewhere, and its primary bucket is not marked (invariant 2)"
+        );
         let secondary = &self.buckets[probe.secondary()];
         if claim(secondary.these(empty(High::of(&secondary.0))), word, change) {
             return false;
@@ -532,6 +536,12 @@ impl<'a> Locked<'a> {
     #[inline(always)]
     #[must_use]
     pub fn insert(&self, slot: Slot) -> bool {
+        let is_it = |other: Slot| (other.location() == slot.location()).then_some(());
+        debug_assert!(
+            cfg!(loom) || self.segment.find(self.probe, is_it).is_none(),
+            "a second slot for the record at {:?} (invariant 1)",
+            slot.location()
+        );
         self.segment.insert(self.probe, slot, self.change, self.room.get())
     }
 
@@ -833,6 +843,11 @@ impl HashIndex {
             directory.repoint(hash, half);
         }
         directory.count_at(depth + 1, 2);
+        debug_assert!(
+            cfg!(loom)
+                || directory.entry(hash & !bit) == halves[0] && directory.entry(hash | bit) == halves[1],
+            "a new guard finds a segment that was split (invariant 3)"
+        );
     }
 }
 

@@ -69,6 +69,7 @@ impl<M: Medium> Maintenance<M> {
     ) -> Result<bool> {
         let _inside = self.log().phases.enter(Phase::Move);
         let block = self.log().blocks.at(extent);
+        assert_eq!(block.state(), Use::Retired, "only the compactor moves out of a block (invariant 1)");
         let mut scratch = std::mem::take(&mut compactor.scratch);
         let moved = match self.whole_records(extent, &mut scratch) {
             Some((bytes, records)) => {
@@ -356,6 +357,12 @@ impl<M: Medium> Maintenance<M> {
         let BlockRecord { of: KeyOf { key, .. }, header, record, .. } = *block_record;
         let from = header.value_at() as usize;
         let mut value = &record[from..from + header.value_bytes as usize];
+        assert!(!header.kind.is_cell() || hidden, "a cell is copied without its key's lock (invariant 3)");
+        debug_assert!(
+            !self.log().epochs().waits() || self.is_committed(header),
+            "a record of epoch {}, which is not committed, is copied (invariant 4)",
+            header.epoch.0
+        );
         let unwinding = self.log().epochs().unwinding(&compactor.activity);
         let epoch = self.log().epochs().enter(&compactor.activity);
         let mut fields = Fields {
@@ -462,7 +469,7 @@ impl<M: Medium> Maintenance<M> {
     /// Moves a cell, under its key's lock (invariant 3).
     /// False when it was superseded meanwhile.
     fn move_cell(&self, compactor: &mut Compactor, table: &Table, block_record: &BlockRecord<'_>) -> bool {
-        let cell = || {
+        let cell = |_| {
             let record = self.records.record(block_record.place);
             let Some(cell) = record.cell() else {
                 unreachable!("a cell stays one while a slot points to it")
@@ -474,15 +481,15 @@ impl<M: Medium> Maintenance<M> {
         self.supersede(compactor, table, block_record, cell, || ())
     }
 
-    /// Appends the record that `next` makes of a record here, under its key's lock and with the next version, and points
-    /// the slot to it. `then` is called before the lock is released. Room is reserved. False, and nothing is done, when
+    /// Appends the record that `next` makes, given the slot of a record here, under its key's lock and with the next
+    /// version. Points the slot to it. `then` is called before the lock is released. Room is reserved. False, and nothing is done, when
     /// the record was superseded meanwhile.
     pub(crate) fn supersede(
         &self,
         compactor: &mut Compactor,
         table: &Table,
         block_record: &BlockRecord<'_>,
-        next: impl FnOnce() -> Successor,
+        next: impl FnOnce(Slot) -> Successor,
         then: impl FnOnce(),
     ) -> bool {
         let BlockRecord { of: KeyOf { owner, key, hash }, place, header, .. } = *block_record;
@@ -495,10 +502,11 @@ impl<M: Medium> Maintenance<M> {
             return false;
         };
         let epoch = epochs.enter(&compactor.activity);
-        let Successor { kind, tag, expires_at, value } = next();
+        let Successor { kind, tag, expires_at, value } = next(found.get());
         let value = value.as_deref().unwrap_or_default();
         // No write of a caller: the version must exceed only those of the key's own records.
         let version = locked.next_version(Version(0));
+        debug_assert!(version > header.version, "a successor has the next version (invariant 3)");
         let fields = Fields { kind, tag, expires_at, version, epoch, owner };
         let body = Body { key, value, crc: body_crc(compactor.appender.seed(), &[key, value]) };
         let appended = compactor.appender.append(self.log(), fields, body);

@@ -593,6 +593,10 @@ impl<M: Medium> Maintenance<M> {
                 }
             }
         }
+        assert!(
+            stayed <= may_stay + credit,
+            "{stayed} of {all} bytes stay, on a credit of {credit} (invariant 6)"
+        );
         compactor.queues.debt = (compactor.queues.debt + stayed).saturating_sub(may_stay);
     }
 
@@ -697,9 +701,10 @@ impl<M: Medium> Maintenance<M> {
         let locked = table.index.lock(of.hash, &guard);
         let Some(found) = locked.find(of.key, |slot| slot.location() == place) else { return false };
         debug_assert!(
-            found.get().covers_at_most(gone.dead_here),
-            "only the thread with the compactor counts stale records of blocks that stay"
+            found.get().covers_at_most(gone.dead_here) && !self.log().epochs().in_use(),
+            "a key goes without a tombstone that hides what is left (invariant 2)"
         );
+        self.check_victim(table, found.get());
         if let Some(names) = self.records.whole_record(place).and_then(|record| record.root_ref()) {
             self.records.tables.release_root(names);
         }
@@ -723,7 +728,8 @@ impl<M: Medium> Maintenance<M> {
         block_record: &BlockRecord<'_>,
     ) -> bool {
         let mut names = None;
-        let tombstone = || {
+        let tombstone = |slot| {
+            self.check_victim(table, slot);
             names = self.records.whole_record(block_record.place).and_then(|record| record.root_ref());
             Successor { kind: Kind::Tombstone, tag: 0, expires_at: None, value: None }
         };
@@ -737,6 +743,16 @@ impl<M: Medium> Maintenance<M> {
         }
         self.note_evicted(compactor, block_record);
         true
+    }
+
+    /// Asserts that a key may be evicted, whose lock is held.
+    fn check_victim(&self, table: &Table, slot: Slot) {
+        debug_assert!(!slot.is_pending() && !slot.is_tombstone(), "{slot:?} is evicted (invariant 1)");
+        debug_assert!(!table.owner.is_collection(), "an element is evicted without its root (invariant 4)");
+        debug_assert!(
+            cfg!(loom) || self.records.barrier.is_kept_open(),
+            "a key is evicted while a command may begin to run alone (invariant 5)"
+        );
     }
 
     fn note_evicted(&self, compactor: &mut Compactor, block_record: &BlockRecord<'_>) {

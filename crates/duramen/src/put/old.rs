@@ -43,6 +43,10 @@ impl<'a> Old<'a> {
     ) -> Slot {
         let is_damaged = old.is_some_and(|old| old.record.is_none());
         let slot = if is_damaged { new.hiding_unknown() } else { new.superseding(place.get()) };
+        debug_assert!(
+            slot.stale_known() != Some(0) && !slot.covers_no_older_records(),
+            "a superseded record is not counted (writer, invariant 2)"
+        );
         if is_damaged {
             place.repair(key, slot, records);
         } else {

@@ -492,8 +492,12 @@ impl WriterState {
             }
             _ => {
                 // Its appender has it open, so the compactor does not choose it.
+                debug_assert!(
+                    running.spans.iter().all(|span| span.extent != extent),
+                    "a transaction comes back to a block that it left (invariant 3)"
+                );
                 let pinned = records.log.blocks.at(extent).pin();
-                debug_assert!(pinned, "an open block must not be retired");
+                debug_assert!(pinned, "an open block must not be retired (invariant 2)");
                 running.spans.push(TransactionSpan { extent, from: to - appended.bytes, to });
                 self.appender.enter_transaction();
             }
@@ -591,8 +595,11 @@ impl WriterState {
             records.log.transaction_slots.at(transaction_slot).over();
             return None;
         }
-        // Room was reserved with each transaction record (invariant 4).
-        assert!(self.appender.room() >= END_BYTES, "no room for the commit record of a transaction");
+        // Room was reserved with each transaction record.
+        assert!(
+            self.appender.room() >= END_BYTES,
+            "no room for the commit record of a transaction (invariant 4)"
+        );
         let end = self.appender.append_commit(&records.log, id, sum, epoch);
         records.log.transaction_slots.at(transaction_slot).show(end.at.plus(end.bytes), epoch.0);
         Some(end)
@@ -723,7 +730,7 @@ impl WriterState {
                 None => {
                     debug_assert!(
                         std::thread::panicking(),
-                        "a transaction record of an active transaction was superseded"
+                        "a transaction record of an active transaction was superseded (invariant 1)"
                     )
                 }
             }
@@ -866,6 +873,11 @@ fn each_transaction_record<M: Medium>(
     span: TransactionSpan,
     mut visit: impl FnMut(Offset),
 ) {
+    debug_assert!(
+        records.log.blocks.at(span.extent).is_pinned(),
+        "the block at extent {} of a transaction is not pinned (invariant 2)",
+        span.extent.0
+    );
     let base = records.log.blocks.offset(span.extent);
     let mut at = span.from;
     while at < span.to {

@@ -158,6 +158,11 @@ impl ExclusiveBarrier {
         (!*alone || self.by.load(Relaxed) == this_thread()).then_some(alone)
     }
 
+    /// Whether some thread keeps it [open](Self::while_open).
+    pub fn is_kept_open(&self) -> bool {
+        self.alone.try_lock().is_none()
+    }
+
     /// Waits until no command of another thread runs alone, for at most `most`: that command may wait for something the
     /// caller holds. Returns whether none does.
     pub fn wait_a_while(&self, most: Duration) -> bool {
