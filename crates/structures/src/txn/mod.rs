@@ -321,6 +321,11 @@ impl<'w> Txn<'w> {
         }
     }
 
+    /// Hints that at least so many keys will be used.
+    pub fn reserve(&mut self, keys: usize) {
+        self.worker.scratch.reserve(keys);
+    }
+
     /// As [`Worker::prefetch`].
     pub fn prefetch(&self, db: u8, keys: &[&[u8]]) {
         if let Some(table) = self.worker.keyspace.table(db) {

@@ -24,10 +24,8 @@ const ARENA_VALUE_BYTES: usize = 64 << 10;
 // An arena grown past this by many values in one transaction is given back.
 const ARENA_KEEP_BYTES: usize = 1 << 20;
 
-// The memory of a transaction of more keys than this is freed when a later one needs at most a quarter of it: a series
-// of transactions of many keys would spend a fifth of its time on new pages (LMPOP of 10,000 keys) ...
-const ENTRIES_KEEP: usize = 1024;
-// ... and of more than this after it, some 2 MiB.
+// The memory of a transaction of more keys than this, some 2 MiB, is freed after it. Less is kept: the next one of many
+// keys would need new pages.
 const ENTRIES_KEEP_MAX: usize = 16 << 10;
 
 /// Where an entry is, and the hash by which it is found: keys stay where the entries have them.
@@ -133,18 +131,26 @@ impl Scratch {
     pub(super) fn clear(&mut self) {
         self.arena.clear();
         self.arena.shrink_to(ARENA_KEEP_BYTES);
-        let (used, capacity) = (self.entries.len(), self.entries.capacity());
+        let capacity = self.entries.capacity();
         self.entries.clear();
         self.made.drain(..).for_each(Collection::abandon);
         (self.unsaved, self.is_incomplete) = (false, false);
         (self.edits_one, self.is_alone, self.edits_each) = (false, false, false);
         self.room = Room::Free;
-        let is_needless = capacity > ENTRIES_KEEP && used > 0 && used <= capacity / 4;
-        if is_needless || capacity > ENTRIES_KEEP_MAX {
+        if capacity > ENTRIES_KEEP_MAX {
             // Also the table: to clear it takes as long as it is large, not as it is full.
             *self = Self::default();
         } else {
             self.by_key.clear();
+        }
+    }
+
+    /// So many keys will be used, so that the table of entries need not grow step by step.
+    pub(super) fn reserve(&mut self, keys: usize) {
+        let more = keys.saturating_sub(self.entries.len());
+        if keys > LINEAR_ENTRIES {
+            self.entries.reserve(more);
+            self.by_key.reserve(keys.saturating_sub(self.by_key.len()), |place| place.hash);
         }
     }
 

@@ -124,6 +124,7 @@ impl<'w> Call<'_, 'w> {
         mut keys: impl Iterator<Item = &'k [u8]>,
         mut visit: impl FnMut(&mut Self, &'k [u8]) -> Result<bool, CommandError>,
     ) -> Result<bool, CommandError> {
+        self.txn.reserve(keys.size_hint().0);
         while let Some(some) = Ahead::next_of(&mut keys) {
             if some.len() > 1 {
                 self.txn.prefetch(self.session.db, &some);
