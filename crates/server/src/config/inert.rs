@@ -97,6 +97,7 @@ pub const INERT: &[(&str, &str, Inert)] = {
         ("list-compress-depth", "0", Integer(0, 2147483647)),
         ("list-max-listpack-size", "-2", Integer(-2147483648, 2147483647)),
         ("list-max-ziplist-size", "-2", Integer(-2147483648, 2147483647)),
+        ("locale-collate", "", Text),
         ("lua-time-limit", "5000", Integer(0, 9223372036854775807)),
         ("masterauth", "", Fixed),
         ("masteruser", "", Fixed),
@@ -223,14 +224,14 @@ fn find_twin(name: &'static str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::directives::DIRECTIVES;
+    use crate::config::directives::directives;
 
     #[test]
     fn every_built_in_value_can_be_set_again_and_every_name_is_unique() {
         for (at, (name, built_in, kind)) in INERT.iter().enumerate() {
             let mut config = Config::default();
             assert_eq!(get(&config, at), *built_in);
-            assert!(DIRECTIVES.iter().all(|directive| directive.name != *name), "{name}");
+            assert!(directives().all(|directive| directive.name != *name), "{name}");
             match set(&mut config, at, built_in) {
                 Ok(()) => assert_eq!(get(&config, at), *built_in, "{name}"),
                 Err(error) => assert!(matches!(kind, Inert::Fixed), "{name}: {error}"),

@@ -2,7 +2,7 @@
 //! engine and the medium.
 //!
 //! Sources, later wins: built-in values, the file, `DURAMEN_*` of the environment, the command line.
-//! What each directive means stands in [`directives::DIRECTIVES`], from which CONFIG GET, the help text and the
+//! What each directive means stands in [`directives::SECTIONS`], from which CONFIG GET, the help text and the
 //! tables of docs/configuration.md are made.
 
 pub mod directives;
@@ -18,6 +18,7 @@ pub mod value;
 pub use load::help;
 pub use rewrite::rewrite;
 
+use crate::memcached::numbering::WORKERS_MAX;
 use crate::observe::keyspace_events::Classes;
 use crate::observe::log::Level;
 use duramen::{Durability, FlushInstruction, IndexKind, MediumKind, OnCorruption, Residence};
@@ -240,7 +241,7 @@ impl Config {
     /// Worker threads to start.
     pub fn threads_resolved(&self) -> usize {
         match self.threads {
-            0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            0 => std::thread::available_parallelism().map_or(1, |cores| cores.get().min(WORKERS_MAX)),
             threads => threads,
         }
     }

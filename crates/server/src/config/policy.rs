@@ -57,11 +57,6 @@ impl Policy {
     pub fn is_lfu(self) -> bool {
         self.0.is_some_and(|eviction| eviction.by == EvictBy::Frequency)
     }
-
-    /// Whether keys are chosen by when they were last read.
-    pub fn is_lru(self) -> bool {
-        self.0.is_some_and(|eviction| eviction.by == EvictBy::Recency)
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! CONFIG REWRITE: updates the configuration file and leaves its comments and order unchanged.
 
 use super::Config;
-use super::directives::{DIRECTIVES, Directive};
+use super::directives::{Directive, directives};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -48,7 +48,7 @@ fn updated(old: &str, config: &Config) -> String {
     let mut text = String::with_capacity(old.len() + 256);
     for line in old.lines() {
         let name = line.split_whitespace().next().unwrap_or_default();
-        let directive = DIRECTIVES.iter().find(|directive| directive.name.eq_ignore_ascii_case(name));
+        let directive = directives().find(|directive| directive.name.eq_ignore_ascii_case(name));
         match directive {
             // A later line of the same directive would override the line already written.
             Some(directive) if !done.insert(directive.name) => {}
@@ -62,7 +62,7 @@ fn updated(old: &str, config: &Config) -> String {
     // Both set the durability. A file that has `appendfsync` keeps it; otherwise the more precise name is added.
     let (redis_name, own_name) = ("appendfsync", "duramen-durability");
     let mut signed = old.contains(SIGNATURE);
-    for directive in DIRECTIVES {
+    for directive in directives() {
         let twin = directive.name == redis_name || (directive.name == own_name && done.contains(redis_name));
         let changed = (directive.get)(config) != (directive.get)(&built_in);
         if twin || !changed || done.contains(directive.name) {
@@ -138,7 +138,7 @@ mod tests {
         };
         rewrite(&config, &path).unwrap();
         let read = Config::from_args([path.to_str().unwrap().to_owned()], []).unwrap();
-        for directive in DIRECTIVES {
+        for directive in directives() {
             assert_eq!((directive.get)(&read), (directive.get)(&config), "{}", directive.name);
         }
     }

@@ -1,6 +1,6 @@
 //! CONFIG: reads and changes directives; `config::directives` describes them.
 
-use crate::config::directives::{DIRECTIVES, Directive, Known, find};
+use crate::config::directives::{Directive, Known, directives, find};
 use crate::config::inert::{self, INERT};
 use crate::config::{Config, rewrite};
 use crate::net::open_files;
@@ -41,7 +41,7 @@ fn get(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let config = call.server.config();
     let asked = Asked::of(call.args);
     let found: Vec<_> =
-        DIRECTIVES.iter().filter_map(|directive| Some((asked.shown(directive.name)?, directive))).collect();
+        directives().filter_map(|directive| Some((asked.shown(directive.name)?, directive))).collect();
     let inert = || INERT.iter().enumerate();
     let inert: Vec<_> = inert().filter_map(|(at, (name, ..))| Some((asked.shown(name)?, at))).collect();
     call.reply.map(found.len() + inert.len());
