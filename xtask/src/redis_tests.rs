@@ -85,13 +85,16 @@ const SKIPPED: &str = "testdata/protocol/redis-tests-skipped.txt";
 /// The suite ends a unit that takes longer.
 const UNIT_SECONDS_MAX: &str = "300";
 
-/// Options of a run.
+#[derive(clap::Args)]
 pub struct Settings {
-    /// Redis's source, unpacked.
+    /// Redis 7.0's source, unpacked: `apt-get source redis` gets it
+    #[arg(long, value_name = "DIRECTORY")]
     pub source: PathBuf,
-    /// The duramen program.
+    /// The duramen program [default: built now]
+    #[arg(long, value_name = "PATH")]
     pub duramen: Option<PathBuf>,
-    /// Only the units whose names contain one of these.
+    /// Only the units whose names contain one of these
+    #[arg(value_name = "UNIT")]
     pub only: Vec<String>,
 }
 

@@ -577,23 +577,23 @@ pub fn play(run: &mut Run, count: u64, seed: u64) -> Result<bool> {
             }
             None => step(arguments, treatment),
         };
-        let differed = run.differ;
+        let differed = run.tally.differ;
         let good = run.step(&transcript, &step, &mut client);
-        if run.differ > differed {
+        if run.tally.differ > differed {
             let before = &recent[recent.len().saturating_sub(SHOWN)..];
             println!("    after:   {}", before.join(" | "));
-            if run.differ >= DIFFERENCES_MAX {
+            if run.tally.differ >= DIFFERENCES_MAX {
                 break;
             }
         }
-        must_begin |= run.differ > differed || !good;
+        must_begin |= run.tally.differ > differed || !good;
         recent.push(text);
     }
     println!(
         "side-by-side: {} random replies compared, {} differ; repeat with --random {count} --seed {seed}",
-        run.compared, run.differ
+        run.tally.compared, run.tally.differ
     );
-    Ok(run.differ == 0)
+    Ok(run.tally.differ == 0)
 }
 
 /// Whether the command is a SORT of a sorted set that the reference keeps in a listpack, or may be one. The reference
