@@ -21,6 +21,7 @@ pub mod errors;
 mod flags;
 mod groups;
 mod keys;
+mod many;
 mod names;
 mod random;
 pub mod redacted;
