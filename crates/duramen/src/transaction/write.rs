@@ -625,7 +625,7 @@ impl WriterState {
         if running.sum.count == 0 {
             return;
         }
-        running.pins.settle(records);
+        running.pins.apply(records);
         running.named.clear();
         for name in running.lost.drain(..) {
             records.tables.release_root(name);
@@ -660,7 +660,7 @@ impl WriterState {
     /// otherwise its reads may be returned on success.
     pub(crate) fn abort_transaction<M: Medium>(&mut self, records: &Records<M>) -> Result<()> {
         let Some(running) = &mut self.transaction else { return Ok(()) };
-        running.pins.settle(records);
+        running.pins.apply(records);
         let (id, written) = (running.id, std::mem::take(&mut running.spans));
         let mut again = Vec::new();
         for span in written.iter().rev() {
