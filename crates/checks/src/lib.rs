@@ -52,7 +52,7 @@ impl Planted {
                 };
                 assert!(
                     lines.next().is_none(),
-                    "{file} has several lines with \"{text}\", one of which a model weakens: name more of it"
+                    "{file} has several lines with \"{text}\", but a model weakens one line: give a longer part of it"
                 );
                 format!("line:{file}:{line}")
             }

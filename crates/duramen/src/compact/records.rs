@@ -482,8 +482,8 @@ impl<M: Medium> Maintenance<M> {
     }
 
     /// Appends the record that `next` makes, given the slot of a record here, under its key's lock and with the next
-    /// version. Points the slot to it. `then` is called before the lock is released. Room is reserved. False, and nothing is done, when
-    /// the record was superseded meanwhile.
+    /// version. Points the slot to it. `then` is called before the lock is released. Room is reserved. False, and
+    /// nothing is done, when the record was superseded meanwhile.
     pub(crate) fn supersede(
         &self,
         compactor: &mut Compactor,
