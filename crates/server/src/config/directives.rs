@@ -53,6 +53,9 @@ const MIB: u64 = 1 << 20;
 // The engine's maximum for one value.
 const VALUE_BYTES_MAX: u64 = duramen::VALUE_BYTES_MAX as u64;
 
+/// Words of `acl-pubsub-default`.
+const CHANNELS: [&str; 2] = ["resetchannels", "allchannels"];
+
 /// Words of `duramen-sql-existing`.
 const EXISTING: [&str; 3] = ["refuse", "overwrite", "adopt"];
 
@@ -85,8 +88,7 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "protected-mode",
         true,
-        "Refuse connections from other machines while `requirepass` is empty. Ignored once a password is \
-         set.",
+        "Refuse connections from other machines while the user `default` needs no password.",
         |c| value::yes_no_text(c.protected_mode),
         |c, v| {
             c.protected_mode = value::yes_no(v[0])?;
@@ -165,10 +167,41 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "requirepass",
         true,
-        "Password of the user `default`. Empty: no password is needed.",
+        "Password of the user `default`. Empty: no password is needed. A `user default` line and the `aclfile` override it.",
         |c| c.requirepass.clone(),
         |c, v| {
             c.requirepass = v[0].to_owned();
+            Ok(())
+        }
+    ),
+    directive!(
+        "aclfile",
+        false,
+        "File of the users, in the directory `dir` if the path is relative; ACL LOAD reads it and ACL SAVE writes it. Empty: users are \
+         defined by `user` lines of the configuration file.",
+        |c| c.aclfile.clone(),
+        |c, v| {
+            c.aclfile = v[0].to_owned();
+            Ok(())
+        }
+    ),
+    directive!(
+        "acl-pubsub-default",
+        true,
+        "The channels that a new user may use: `resetchannels` (none) or `allchannels`.",
+        |c| CHANNELS[usize::from(c.acl_pubsub_default)].to_owned(),
+        |c, v| {
+            c.acl_pubsub_default = value::one_of(v[0], &CHANNELS)? == 1;
+            Ok(())
+        }
+    ),
+    directive!(
+        "acllog-max-len",
+        true,
+        "Entries that ACL LOG keeps.",
+        |c| c.acllog_max_len.to_string(),
+        |c, v| {
+            c.acllog_max_len = value::integer(v[0], 0, i64::MAX as u64)? as usize;
             Ok(())
         }
     ),
@@ -885,8 +918,6 @@ pub(super) const WITHOUT_EFFECT: &[&str] = &[
     "syslog-enabled",
     "syslog-facility",
     "syslog-ident",
-    "acllog-max-len",
-    "acl-pubsub-default",
     "lua-time-limit",
     "busy-reply-threshold",
     "crash-log-enabled",
@@ -900,8 +931,6 @@ pub(super) const WITHOUT_EFFECT: &[&str] = &[
 
 // Redis's, on which somebody relies: to go on without them would be worse than to stop.
 pub(super) const NOT_SUPPORTED: &[(&str, &str)] = &[
-    ("aclfile", "users other than `default`"),
-    ("user", "users other than `default`"),
     ("rename-command", "renamed commands"),
     ("loadmodule", "modules"),
     ("replicaof", "replication"),
@@ -1024,6 +1053,6 @@ mod tests {
         }
         assert!(matches!(find("PORT"), Known::Directive(_)));
         assert!(matches!(find("slave-read-only"), Known::WithoutEffect));
-        assert!(matches!(find("user"), Known::NotSupported(_)));
+        assert!(matches!(find("rename-command"), Known::NotSupported(_)));
     }
 }

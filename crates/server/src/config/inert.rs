@@ -28,9 +28,6 @@ pub enum Inert {
 pub const INERT: &[(&str, &str, Inert)] = {
     use Inert::{Bytes, Fixed, Integer, Text, Word, YesNo};
     &[
-        ("acl-pubsub-default", "resetchannels", Word(&["allchannels", "resetchannels"])),
-        ("aclfile", "", Fixed),
-        ("acllog-max-len", "128", Integer(0, 9223372036854775807)),
         ("active-defrag-cycle-max", "25", Integer(1, 99)),
         ("active-defrag-cycle-min", "1", Integer(1, 99)),
         ("active-defrag-ignore-bytes", "104857600", Bytes),

@@ -125,7 +125,10 @@ impl Config {
                 None => (name, None),
             };
             values.extend(with_equals);
-            while let Some(value) = args.next_if(|next| !begins_option(next)) {
+            // A rule such as -acl looks like an option of memcached's.
+            let is_user = name.eq_ignore_ascii_case("user");
+            let ends = |next: &String| if is_user { next.starts_with("--") } else { begins_option(next) };
+            while let Some(value) = args.next_if(|next| !ends(next)) {
                 values.push(value);
             }
             let values: Vec<&str> = values.iter().map(String::as_str).collect();
@@ -316,6 +319,13 @@ impl Config {
                         ));
                     }
                 };
+                if let ("server", "user", Some(lines)) = (section.as_str(), name.as_str(), value.as_array()) {
+                    for line in lines {
+                        let words: Vec<&str> = line.as_str().unwrap_or_default().split_whitespace().collect();
+                        self.add_user(&words).map_err(at)?;
+                    }
+                    continue;
+                }
                 let values = toml_values(value).ok_or_else(|| {
                     at("must be a word, a number, true, false, or a list of them".to_owned())
                 })?;
@@ -328,6 +338,9 @@ impl Config {
 
     /// Sets one directive.
     fn set(&mut self, name: &str, values: &[&str]) -> Result<(), String> {
+        if name.eq_ignore_ascii_case("user") {
+            return self.add_user(values);
+        }
         let known = match find(name) {
             // CONFIG GET returns it.
             Known::Unknown(_) if inert::find(name).is_some() => Known::WithoutEffect,
@@ -360,6 +373,18 @@ impl Config {
                 None => format!("unknown directive \"{name}\"; \"duramen serve --help\" lists all"),
             }),
         }
+    }
+}
+
+impl Config {
+    /// The directive `user NAME WORD…`. Its words are checked at the start, when the commands are known.
+    fn add_user(&mut self, values: &[&str]) -> Result<(), String> {
+        let Some(name) = values.first() else { return Err("wants a name".to_owned()) };
+        if self.users.iter().any(|user| user.first().is_some_and(|other| other == name)) {
+            return Err("Duplicate user found. A user can only be defined once in config files".to_owned());
+        }
+        self.users.push(values.iter().map(|value| (*value).to_owned()).collect());
+        Ok(())
     }
 }
 
@@ -593,7 +618,7 @@ mod tests {
         assert_eq!(config.notices.len(), 2);
         assert_eq!(config.notices[0], "without effect here: hz, activedefrag");
         assert_eq!(config.save, "3600 1");
-        assert!(from(&["--user", "alice", "on"], &[]).unwrap_err().contains("not supported"));
+        assert!(from(&["--rename-command", "a", "b"], &[]).unwrap_err().contains("not supported"));
         assert!(from(&["--min-replicas-to-write", "1"], &[]).unwrap_err().contains("not supported"));
         assert!(from(&["--min-replicas-to-write", "0"], &[]).is_ok());
         assert!(from(&["--maxmemory-policy", "allkeys-lri"], &[]).is_err());

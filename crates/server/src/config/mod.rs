@@ -10,7 +10,6 @@ pub mod directives;
 mod document;
 pub mod inert;
 mod load;
-mod password;
 pub mod policy;
 mod rewrite;
 pub mod value;
@@ -41,6 +40,12 @@ pub struct Config {
     pub maxclients: u32,
     pub databases: u8,
     pub requirepass: String,
+    /// The directives `user`, each with the name first.
+    pub users: Vec<Vec<String>>,
+    pub aclfile: String,
+    /// `acl-pubsub-default allchannels`.
+    pub acl_pubsub_default: bool,
+    pub acllog_max_len: usize,
     pub proto_max_bulk_len: u64,
     pub client_query_buffer_limit: u64,
     pub client_output_buffer_limit: [OutputLimit; 3],
@@ -164,6 +169,10 @@ impl Default for Config {
             maxclients: 10_000,
             databases: 16,
             requirepass: String::new(),
+            users: Vec::new(),
+            aclfile: String::new(),
+            acl_pubsub_default: false,
+            acllog_max_len: 128,
             proto_max_bulk_len: 512 * MIB,
             client_query_buffer_limit: 1024 * MIB,
             client_output_buffer_limit: [

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 /// Kinds of subscriptions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// SUBSCRIBE: a channel.
     Channel,
@@ -213,7 +213,7 @@ impl Subscribed {
 
     /// Memory that it takes, about.
     pub fn bytes(&self) -> usize {
-        // 64: a map's approximate overhead per entry.
-        self.names.iter().flatten().map(|(name, _)| name.len() + 64).sum()
+        // The name is here and with the client; 64: a map's approximate overhead per entry.
+        self.names.iter().flatten().map(|(name, _)| 2 * (name.len() + 64)).sum()
     }
 }

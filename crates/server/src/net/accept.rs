@@ -74,7 +74,7 @@ fn admit<P: Protocol>(server: &Server, mut incoming: Incoming, next: &mut usize)
     let config = server.config();
     let refusal = if server.clients.count() >= config.maxclients as usize {
         Some(Refusal::TooMany)
-    } else if config.protected_mode && config.requirepass.is_empty() && !incoming.is_local {
+    } else if config.protected_mode && server.users.is_open() && !incoming.is_local {
         Some(Refusal::Protected)
     } else {
         None

@@ -78,8 +78,10 @@ impl Protocol for Redis {
     }
 
     fn conversation(&self, client: Arc<Client>, _: u8) -> Conversation {
-        let may_all = client.trusted || self.server.config().requirepass.is_empty();
-        Conversation { session: Session::new(client, may_all), requests: Requests::default() }
+        Conversation {
+            session: Session::of_client(client, &self.server.users),
+            requests: Requests::default(),
+        }
     }
 
     #[inline]

@@ -192,6 +192,7 @@ impl WorkerState {
         let since = server.delivery.next();
         if session.subscribed.get_or_insert_default().add(kind, name, since) {
             self.subscribers.add(kind, name, session.client.id);
+            session.client.note_listening(kind, name, true);
             server.subscriptions.add(kind, name, self.worker);
         }
     }
@@ -206,6 +207,7 @@ impl WorkerState {
             session.subscribed = None;
         }
         self.subscribers.remove(kind, name, session.client.id);
+        session.client.note_listening(kind, name, false);
         server.subscriptions.remove(kind, name, self.worker);
         true
     }

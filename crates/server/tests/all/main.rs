@@ -22,6 +22,7 @@ mod streams;
 #[path = "../support/mod.rs"]
 mod support;
 mod tracking;
+mod users;
 
 /// All tests of this program, in a process in which hardly anything is packed.
 #[test]

@@ -24,6 +24,7 @@ mod keys;
 mod names;
 mod random;
 pub mod redacted;
+pub mod rights;
 mod scan;
 pub mod slow;
 pub mod spec;

@@ -215,6 +215,9 @@ fn effect(
     if after.maxmemory != before.maxmemory || after.policy() != before.policy() {
         call.server.note_full();
     }
+    if changes.iter().any(|(change, _)| change.name() == "requirepass") {
+        call.server.users.set_default_password(&after.requirepass);
+    }
     call.server.keyspace.set_thresholds(after.thresholds);
     if after.loglevel != before.loglevel {
         log::set_level(after.loglevel);
@@ -230,7 +233,7 @@ fn rewrite_file(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let config = call.server.config();
     let file =
         config.file.as_ref().ok_or(CommandError::new("ERR The server is running without a config file"))?;
-    rewrite(&config, file)
+    rewrite(&config, &call.server.users.directives(&config.requirepass), file)
         .map_err(|error| CommandError::with(format!("ERR Rewriting config file: {error}")))?;
     call.reply.ok();
     Ok(())
