@@ -54,7 +54,7 @@ const MIB: u64 = 1 << 20;
 const VALUE_BYTES_MAX: u64 = duramen::VALUE_BYTES_MAX as u64;
 
 /// Words of `acl-pubsub-default`.
-const CHANNELS: [&str; 2] = ["resetchannels", "allchannels"];
+const CHANNELS: [&str; 2] = ["allchannels", "resetchannels"];
 
 /// Words of `duramen-sql-existing`.
 const EXISTING: [&str; 3] = ["refuse", "overwrite", "adopt"];
@@ -189,9 +189,9 @@ pub const DIRECTIVES: &[Directive] = &[
         "acl-pubsub-default",
         true,
         "The channels that a new user may use: `resetchannels` (none) or `allchannels`.",
-        |c| CHANNELS[usize::from(c.acl_pubsub_default)].to_owned(),
+        |c| CHANNELS[usize::from(!c.acl_pubsub_default)].to_owned(),
         |c, v| {
-            c.acl_pubsub_default = value::one_of(v[0], &CHANNELS)? == 1;
+            c.acl_pubsub_default = value::one_of(v[0], &CHANNELS)? == 0;
             Ok(())
         }
     ),

@@ -38,6 +38,7 @@ fn check_limited(
 ) -> Result<(), Denied> {
     let checked = session.login.check(&server.users, &entry.spec, entry.index, args);
     if let Err(denied) = checked {
+        session.command_last = entry.index as u32;
         let (reason, object) = match denied {
             Denied::Command => (Reason::Command, entry.spec.name.as_bytes()),
             Denied::Key(at) => (Reason::Key, args.at(at)),
