@@ -9,6 +9,7 @@ use crate::key_list::KeyList;
 use crate::memcached::Shared;
 use crate::messages::{Delivery, Monitors, Subscriptions};
 use crate::net::Inbox;
+use crate::net::tls::Settings;
 use crate::observe::keyspace_events::expiry_timers::ExpiryTimers;
 use crate::observe::keyspace_events::{Classes, EXPIRED};
 use crate::observe::log;
@@ -33,6 +34,8 @@ pub struct Server {
     pub clients: Clients,
     /// All users.
     pub users: Users,
+    /// TLS of new connections.
+    pub tls: Settings,
     /// Subscribers and their channels.
     pub subscriptions: Subscriptions,
     /// Clients that sent MONITOR.
@@ -117,6 +120,7 @@ impl Server {
             clients: Clients::default(),
             stats: inboxes.iter().map(|_| Arc::new(WorkerStats::new(users.commands().count()))).collect(),
             users,
+            tls: Settings::default(),
             subscriptions: Subscriptions::default(),
             monitors: Monitors::default(),
             tracking: Tracking::default(),

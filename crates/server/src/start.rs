@@ -106,6 +106,8 @@ impl Started {
 
     fn with(mut config: Config, poll: Poll, stop: Arc<Stop>) -> Result<Self, Error> {
         let users = open_users(&config)?;
+        let tls = config.speaks_tls().then(|| config.tls()).transpose();
+        let tls = tls.map_err(|why| Error::new(ErrorKind::Configuration, why))?;
         // Otherwise the memory of a burst of clients would stay with the process permanently.
         duramen::return_large_allocations();
         let clients = open_files::raise(config.maxclients);
@@ -152,6 +154,9 @@ impl Started {
             }
         }
         let server = Arc::new(Server::new(config, keyspace, memcached, inboxes, stop, run_id(), users));
+        if let Some(tls) = tls {
+            server.tls.set(tls);
+        }
         server.set_expired_listener(expiry_listener::listener(&server));
         server.keyspace.store().set_on_evicted(eviction_listener::listener(&server));
         let mut started = Self { server, poll, listeners, workers: Vec::new(), pidfile };

@@ -17,7 +17,8 @@ const NO_EFFECT: &str = "without effect here: ";
 const ENVIRONMENT_PREFIX: &str = "DURAMEN_";
 
 /// Options of memcached's that mean the same here, and their directives.
-const MEMCACHED_OPTIONS: [(&str, &str); 12] = [
+const MEMCACHED_OPTIONS: [(&str, &str); 13] = [
+    ("-Z", "memcached-tls"),
     ("-p", "memcached"),
     ("-l", "memcached-bind"),
     ("-s", "memcached-socket"),
@@ -173,9 +174,9 @@ impl Config {
             };
         };
         let value = match (name, value) {
-            ("memcached-enable-shutdown", None) => "yes".to_owned(),
+            ("memcached-enable-shutdown" | "memcached-tls", None) => "yes".to_owned(),
             ("maxmemory-policy", None) => "noeviction".to_owned(),
-            ("memcached-enable-shutdown" | "maxmemory-policy", Some(_)) => {
+            ("memcached-enable-shutdown" | "memcached-tls" | "maxmemory-policy", Some(_)) => {
                 return Err("takes no value".to_owned());
             }
             (_, None) => return Err("wants a value".to_owned()),
@@ -390,9 +391,9 @@ impl Config {
 
 /// Splits one of memcached's options from a value in the same word, as in `-m64`.
 fn split_memcached(argument: &str) -> Option<(&'static str, Option<&str>)> {
-    let with_values = MEMCACHED_OPTIONS
-        .into_iter()
-        .map(|(option, name)| (option, !matches!(name, "maxmemory-policy" | "memcached-enable-shutdown")));
+    let with_values = MEMCACHED_OPTIONS.into_iter().map(|(option, name)| {
+        (option, !matches!(name, "maxmemory-policy" | "memcached-enable-shutdown" | "memcached-tls"))
+    });
     let all = || with_values.clone().chain(MEMCACHED_WITHOUT_EFFECT);
     if let Some((option, _)) = all().find(|(option, _)| *option == argument) {
         return Some((option, None));
@@ -613,7 +614,7 @@ mod tests {
     #[test]
     fn directives_of_redis_are_noted_or_refused() {
         let config =
-            from(&["--hz", "10", "--save", "3600 1", "--tls-port", "0", "--activedefrag", "no"], &[])
+            from(&["--hz", "10", "--save", "3600 1", "--cluster-enabled", "no", "--activedefrag", "no"], &[])
                 .unwrap();
         assert_eq!(config.notices.len(), 2);
         assert_eq!(config.notices[0], "without effect here: hz, activedefrag");

@@ -51,6 +51,7 @@ impl Protocol for Memcached {
             mark: 0,
             bind,
             port: config.memcached,
+            is_tls: config.memcached_tls,
             unixsocket: &config.memcached_socket,
             directives: ["--memcached", "--memcached-socket"],
         }]
@@ -73,6 +74,12 @@ impl Protocol for Memcached {
             Some(service) => service.connection(client),
             // No listener has led here.
             None => ConnectionState::new(client, Login::trusted(), false),
+        }
+    }
+
+    fn identify(&self, connection: &mut ConnectionState, name: &[u8]) {
+        if let Some(service) = &self.0 {
+            service.identify(connection, name);
         }
     }
 

@@ -49,6 +49,14 @@ impl Service {
         ConnectionState::of_client(client, &self.server.users)
     }
 
+    /// The client's certificate has this name, by which it may be logged in.
+    pub fn identify(&self, connection: &mut ConnectionState, name: &[u8]) {
+        let users = &self.server.users;
+        if let Some(user) = users.find(name).filter(|user| user.rules().is_on()) {
+            connection.log_in(Some(user), users);
+        }
+    }
+
     /// A turn begins at this time.
     pub fn begin_turn(&mut self, worker: &mut Worker, millis: u64) {
         self.now = Now::at(millis);

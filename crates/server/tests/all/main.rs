@@ -21,6 +21,7 @@ mod pubsub;
 mod streams;
 #[path = "../support/mod.rs"]
 mod support;
+mod tls;
 mod tracking;
 mod users;
 
