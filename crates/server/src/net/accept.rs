@@ -105,7 +105,7 @@ fn admit<P: Protocol>(server: &Server, mut incoming: Incoming, next: &mut usize)
 fn keep_alive(stream: &Stream, config: &Config) {
     let stream = match stream {
         Stream::Tcp(stream) => stream,
-        Stream::Tls(stream) => &stream.socket,
+        Stream::Tls(stream) => &stream.stream.socket,
         Stream::Unix(_) => return,
     };
     if config.tcp_keepalive == 0 {

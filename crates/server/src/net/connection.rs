@@ -504,12 +504,12 @@ impl<P: Protocol> Connection<P> {
             self.backed_up = false;
         }
         if let Some(tls) = self.stream.tls() {
-            match tls.send() {
+            match tls.stream.send() {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.blocked = true,
                 Err(_) => return Step::Ends,
                 Ok(()) => {}
             }
-            if tls.has_unsent() && self.output_sent == self.output.len() {
+            if tls.stream.has_unsent() && self.output_sent == self.output.len() {
                 // The socket says when it takes more.
                 return Step::Waits;
             }

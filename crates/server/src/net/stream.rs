@@ -45,7 +45,7 @@ impl Stream {
     #[inline]
     pub const fn is_ended(&self) -> bool {
         match self {
-            Self::Tls(stream) => stream.is_ended(),
+            Self::Tls(stream) => stream.stream.is_ended(),
             Self::Tcp(_) | Self::Unix(_) => false,
         }
     }
@@ -55,7 +55,7 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream.as_raw_fd(),
             Self::Unix(stream) => stream.as_raw_fd(),
-            Self::Tls(stream) => stream.socket.as_raw_fd(),
+            Self::Tls(stream) => stream.stream.socket.as_raw_fd(),
         }
     }
 }
@@ -66,7 +66,7 @@ impl Read for Stream {
         match self {
             Self::Tcp(stream) => stream.read(room),
             Self::Unix(stream) => stream.read(room),
-            Self::Tls(stream) => stream.read(room),
+            Self::Tls(stream) => stream.stream.read(room),
         }
     }
 }
@@ -77,7 +77,7 @@ impl Write for Stream {
         match self {
             Self::Tcp(stream) => stream.write(bytes),
             Self::Unix(stream) => stream.write(bytes),
-            Self::Tls(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.stream.write(bytes),
         }
     }
 
@@ -91,7 +91,7 @@ impl Source for Stream {
         match self {
             Self::Tcp(stream) => stream.register(registry, token, interests),
             Self::Unix(stream) => stream.register(registry, token, interests),
-            Self::Tls(stream) => stream.socket.register(registry, token, interests),
+            Self::Tls(stream) => stream.stream.socket.register(registry, token, interests),
         }
     }
 
@@ -99,7 +99,7 @@ impl Source for Stream {
         match self {
             Self::Tcp(stream) => stream.reregister(registry, token, interests),
             Self::Unix(stream) => stream.reregister(registry, token, interests),
-            Self::Tls(stream) => stream.socket.reregister(registry, token, interests),
+            Self::Tls(stream) => stream.stream.socket.reregister(registry, token, interests),
         }
     }
 
@@ -107,7 +107,7 @@ impl Source for Stream {
         match self {
             Self::Tcp(stream) => stream.deregister(registry),
             Self::Unix(stream) => stream.deregister(registry),
-            Self::Tls(stream) => stream.socket.deregister(registry),
+            Self::Tls(stream) => stream.stream.socket.deregister(registry),
         }
     }
 }

@@ -1,13 +1,9 @@
-//! TLS below a protocol: rustls over a connection's socket. A connection without TLS passes nothing of this.
-//!
-//! - **Invariant 1**: [`TlsStream::read`] returns less than it was asked for only when the socket has no more, so that edge-triggered events
-//!   suffice. [`TlsStream::is_ended`] reports an end that was read together with bytes.
-//! - **Invariant 2**: bytes that [`TlsStream::write`] took are encrypted and sent before later ones; [`TlsStream::send`] sends what the socket did not
-//!   take, at most one buffer of rustls.
+//! TLS of connections. A connection without TLS passes nothing of this.
 
+use duramen_resp::tls;
 use mio::net::TcpStream;
 use rustls::{ServerConfig, ServerConnection};
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io;
 use std::net::Shutdown;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -38,123 +34,40 @@ impl Settings {
         let config = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
         let config = config.ok_or_else(|| io::Error::other("TLS is not configured"))?;
         let session = ServerConnection::new(config).map_err(io::Error::other)?;
-        Ok(TlsStream { socket, session, since: Instant::now(), is_ended: false, is_named: false })
+        let stream = tls::TlsStream::new(socket, session);
+        Ok(TlsStream { stream, since: Instant::now(), is_named: false })
     }
 }
 
 /// A connection that speaks TLS.
 pub struct TlsStream {
-    /// The socket.
-    pub socket: TcpStream,
-    session: ServerConnection,
+    /// The socket, with the state of the protocol.
+    pub stream: tls::TlsStream<TcpStream>,
     since: Instant,
-    is_ended: bool,
     is_named: bool,
 }
 
 impl TlsStream {
-    /// Reads decrypted bytes, and does what the handshake asks for.
-    ///
-    /// # Errors
-    /// `WouldBlock` when there are none, and errors of the socket or the peer.
-    pub fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        let mut done = 0;
-        loop {
-            match self.session.reader().read(&mut room[done..]) {
-                Ok(0) => {
-                    self.is_ended = true;
-                    return Ok(done);
-                }
-                Ok(bytes) => {
-                    done += bytes;
-                    if done == room.len() {
-                        return Ok(done);
-                    }
-                    continue;
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // The peer ended without saying so. A request that was cut is not executed in any case.
-                Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
-                    self.is_ended = true;
-                    return Ok(done);
-                }
-                Err(error) => return Err(error),
-            }
-            match self.session.read_tls(&mut self.socket) {
-                // The reader says what that means.
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock && done > 0 => return Ok(done),
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error),
-            }
-            let read = self.session.process_new_packets();
-            match self.send() {
-                Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
-                // An alert is among what was sent.
-                _ => read.map_err(io::Error::other)?,
-            };
-        }
-    }
-
-    /// Encrypts bytes and sends them; how many were taken.
-    ///
-    /// # Errors
-    /// `WouldBlock` when earlier bytes are not sent yet, and errors of the socket.
-    pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.send()?;
-        let taken = self.session.writer().write(bytes)?;
-        match self.send() {
-            Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error),
-            _ => Ok(taken),
-        }
-    }
-
-    /// Sends what is encrypted.
-    ///
-    /// # Errors
-    /// `WouldBlock` when the socket takes no more, and errors of the socket.
-    pub fn send(&mut self) -> io::Result<()> {
-        while self.session.wants_write() {
-            match self.session.write_tls(&mut self.socket) {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether something encrypted is not sent.
-    pub fn has_unsent(&self) -> bool {
-        self.session.wants_write()
-    }
-
-    /// The peer sends no more.
-    pub const fn is_ended(&self) -> bool {
-        self.is_ended
-    }
-
     /// Whether the handshake takes too long.
     pub fn is_overdue(&self, now: Instant) -> bool {
-        self.session.is_handshaking() && now.saturating_duration_since(self.since) > HANDSHAKE
+        self.stream.session.is_handshaking() && now.saturating_duration_since(self.since) > HANDSHAKE
     }
 
     /// The client's verified certificate, once, if it has one.
     pub fn take_certificate(&mut self) -> Option<Vec<u8>> {
-        if self.is_named || self.session.is_handshaking() {
+        if self.is_named || self.stream.session.is_handshaking() {
             return None;
         }
         self.is_named = true;
-        self.session.peer_certificates()?.first().map(|certificate| certificate.to_vec())
+        self.stream.session.peer_certificates()?.first().map(|certificate| certificate.to_vec())
     }
 
     /// No more will be sent.
     pub fn shutdown_write(&mut self) {
-        self.session.send_close_notify();
+        self.stream.session.send_close_notify();
         // The client may be gone already.
-        let _ = self.send();
-        let _ = self.socket.shutdown(Shutdown::Write);
+        let _ = self.stream.send();
+        let _ = self.stream.socket.shutdown(Shutdown::Write);
     }
 }
 
