@@ -157,8 +157,9 @@ impl Rules {
             [b'(', inner @ .., b')'] => {
                 let mut selector = Selector::new(commands, all_channels);
                 for word in split(inner)? {
-                    // In a file it would end the selector.
-                    if word.ends_with(b")") || word.starts_with(b"(") {
+                    // In a file it would end the selector, or be split in another place.
+                    let is_quoted = word.iter().any(|byte| matches!(byte, b'"' | b'\''));
+                    if is_quoted || word.ends_with(b")") || word.starts_with(b"(") {
                         return Err(RuleError::Syntax);
                     }
                     selector.set(commands, &word)?;

@@ -647,3 +647,108 @@ fn no_arguments_lead_around_the_right_to_a_key() {
     }
     assert!(count > 10_000, "{count} calls");
 }
+
+// --- invariant 3: what is written is read back as the same rights
+
+fn word() -> impl proptest::strategy::Strategy<Value = Vec<u8>> {
+    use proptest::prelude::*;
+    let known = proptest::sample::select(vec![
+        "on",
+        "off",
+        "nopass",
+        "resetpass",
+        "reset",
+        "clearselectors",
+        "allkeys",
+        "resetkeys",
+        "allchannels",
+        "resetchannels",
+        "allcommands",
+        "nocommands",
+        "+@all",
+        "-@all",
+        "+@read",
+        "-@read",
+        "+@dangerous",
+        "-@dangerous",
+        "+@hash",
+        "-@hash",
+        "+get",
+        "-get",
+        "+config",
+        "-config",
+        "+config|get",
+        "-config|get",
+        "+config|set",
+        "+acl",
+        "-acl|list",
+        "+select|0",
+        "+select|1",
+        "-select",
+        "+select",
+        "+SELECT|x)",
+        "+get|(a",
+        ">one",
+        "<one",
+        ">two",
+        "~*",
+        "~a*",
+        "%R~b",
+        "%W~b",
+        "%RW~c?[x-y]",
+        "&*",
+        "&c",
+        "&d*",
+        "sanitize-payload",
+        "skip-sanitize-payload",
+        "~x)",
+        "~(x",
+        "(+get ~a)",
+        "(+@all -get %R~z* &k)",
+        "(~a) b)",
+        "()",
+        "(~\"q\" +set)",
+        "(\"~\\\"x\" +get)",
+        "~\"q",
+        "~'",
+        "&)",
+        "",
+    ]);
+    let known = known.prop_map(|word| word.as_bytes().to_vec());
+    let marks = proptest::sample::select(vec!["~", "&", "+", "-", "+@", "%R~", "(", "(~", "#", ">"]);
+    let strange = (marks, proptest::collection::vec(any::<u8>(), 0..6), any::<bool>())
+        .prop_map(|(mark, rest, ends)| [mark.as_bytes(), &rest, if ends { b")" } else { b"" }].concat());
+    prop_oneof![9 => known, 1 => strange]
+}
+
+proptest::proptest! {
+    #[test]
+    fn rules_are_read_back_as_the_same_rights(words in proptest::collection::vec(word(), 0..20)) {
+        use duramen_server::acl::commands::Commands;
+        use duramen_server::acl::file;
+        use duramen_server::acl::user::Rules;
+        let commands = Commands::of(table().all().map(|entry| &entry.spec));
+        let mut rules = Rules::new(&commands, false);
+        for word in &words {
+            // One that is refused changes nothing.
+            let before = rules.describe();
+            if rules.set(&commands, word, false).is_err() {
+                assert_eq!(rules.describe().escape_ascii().to_string(), before.escape_ascii().to_string());
+            }
+        }
+        let text = [b"user u ", &*rules.describe(), b"\n"].concat();
+        let shown = text.escape_ascii().to_string();
+        let read = file::parse(&text, "file", &commands, false);
+        let read = read.unwrap_or_else(|error| panic!("{shown}: {error}"));
+        let read = &read[&b"u"[..]];
+        assert_eq!(read.describe().escape_ascii().to_string(), rules.describe().escape_ascii().to_string());
+        for entry in table().all() {
+            for key in ["a1", "b", "c?x", "z", "x)", "q"] {
+                let all = [entry.spec.name.as_bytes(), key.as_bytes(), b"1"];
+                let owned = OwnedArgs::of(&all);
+                let check = |rules: &Rules| rules.check(&entry.spec, entry.index, owned.args());
+                assert_eq!(check(read), check(&rules), "{} {key}: {shown}", entry.spec.name);
+            }
+        }
+    }
+}

@@ -36,7 +36,7 @@ pub const TLS: Declared = option("tls", Flag, "false", "speak TLS");
 
 /// The option of all connectors to a server.
 pub const TLS_AUTHORITIES: Declared = option(
-    "tls_cacert",
+    "tls.cacert",
     Text,
     "(the system's)",
     "the file of the authorities that sign the server's certificate",
@@ -44,10 +44,10 @@ pub const TLS_AUTHORITIES: Declared = option(
 
 /// The option of all connectors to a server.
 pub const TLS_CERTIFICATE: Declared =
-    option("tls_cert", Text, "(none)", "the file of this client's certificate");
+    option("tls.cert", Text, "(none)", "the file of this client's certificate");
 
 /// The option of all connectors to a server.
-pub const TLS_KEY: Declared = option("tls_key", Text, "(none)", "the file of its key");
+pub const TLS_KEY: Declared = option("tls.key", Text, "(none)", "the file of its key");
 
 /// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,12 +71,12 @@ impl Address {
     /// From the options `hostname` (127.0.0.1), `port` (6379) and `password` of a table.
     pub fn of(table: &Table) -> Result<Address> {
         let text = |name: &str| table.options.get(name).cloned();
-        let certificate = match (text("tls_cert"), text("tls_key")) {
+        let certificate = match (text("tls.cert"), text("tls.key")) {
             (Some(cert), Some(key)) => Some((cert, key)),
             (None, None) => None,
             _ => {
                 return Err(Error::invalid(
-                    format!("one of 'tls_cert' and 'tls_key' of `{}`", table.name),
+                    format!("one of 'tls.cert' and 'tls.key' of `{}`", table.name),
                     "both",
                 ));
             }
@@ -90,7 +90,7 @@ impl Address {
             })?,
             user: text("username"),
             password: text("password"),
-            tls: is_tls.then(|| Settings { authorities: text("tls_cacert"), certificate }),
+            tls: is_tls.then(|| Settings { authorities: text("tls.cacert"), certificate }),
             attachment: table.attachment.clone(),
         })
     }
