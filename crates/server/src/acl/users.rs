@@ -40,16 +40,28 @@ pub struct Changed {
     pub before: Option<Arc<Rules>>,
 }
 
+/// What every command reads: on cache lines that nothing else writes.
+#[repr(align(128))]
+struct State {
+    // Counts changes of rules, so that connections see without a lock that nothing changed.
+    generation: AtomicU64,
+    // The default user needs no password.
+    is_open: AtomicBool,
+}
+
+impl State {
+    const fn new(is_open: bool) -> Self {
+        Self { generation: AtomicU64::new(1), is_open: AtomicBool::new(is_open) }
+    }
+}
+
 /// See the module.
 pub struct Users {
     commands: Commands,
     file: Option<PathBuf>,
     default: Arc<User>,
     by_name: Mutex<BTreeMap<Box<[u8]>, Arc<User>>>,
-    // Counts changes of rules, so that connections see without a lock that nothing changed.
-    generation: AtomicU64,
-    // The default user needs no password.
-    is_open: AtomicBool,
+    state: State,
     log: Mutex<Log>,
     /// Failed logins.
     pub failures: Failures,
@@ -71,8 +83,7 @@ impl Users {
             file,
             by_name: Mutex::new(BTreeMap::from([(DEFAULT.into(), Arc::clone(&default))])),
             default,
-            generation: AtomicU64::new(1),
-            is_open: AtomicBool::new(password.is_empty()),
+            state: State::new(password.is_empty()),
             log: Mutex::default(),
             failures: Failures::default(),
         };
@@ -106,8 +117,7 @@ impl Users {
             file: None,
             by_name: Mutex::default(),
             default,
-            generation: AtomicU64::new(1),
-            is_open: AtomicBool::new(true),
+            state: State::new(true),
             log: Mutex::default(),
             failures: Failures::default(),
         }
@@ -126,13 +136,13 @@ impl Users {
     #[inline]
     pub fn generation(&self) -> u64 {
         // Acquire: pairs with the Release in `announce`.
-        self.generation.load(Ordering::Acquire)
+        self.state.generation.load(Ordering::Acquire)
     }
 
     /// Whether the default user needs no password.
     #[inline]
     pub fn is_open(&self) -> bool {
-        self.is_open.load(Ordering::Acquire)
+        self.state.is_open.load(Ordering::Acquire)
     }
 
     /// The default user.
@@ -157,9 +167,9 @@ impl Users {
 
     /// After rules have changed.
     fn announce(&self) {
-        self.is_open.store(self.default.rules().is_open(), Ordering::Release);
+        self.state.is_open.store(self.default.rules().is_open(), Ordering::Release);
         // Release: whoever sees it reads the new rules.
-        self.generation.fetch_add(1, Ordering::Release);
+        self.state.generation.fetch_add(1, Ordering::Release);
     }
 
     fn put(&self, by_name: &mut BTreeMap<Box<[u8]>, Arc<User>>, name: &[u8], rules: Rules) -> Arc<User> {

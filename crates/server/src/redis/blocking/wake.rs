@@ -5,7 +5,7 @@ use crate::acl::Login;
 use crate::command_error::CommandError;
 use crate::net::Output;
 use crate::observe::stats::WorkerStats;
-use crate::redis::command::{After, Args, Call, Entry, Table, errors};
+use crate::redis::command::{After, Args, Call, Entry, Table, denied, errors};
 use crate::redis::resp::Reply;
 use crate::redis::session::{ReplyMode, Session};
 use crate::redis::worker_state::{Claim, WorkerState};
@@ -209,8 +209,8 @@ impl Wake<'_> {
             None => Login::trusted(),
         };
         // Its rights may have changed while it waited.
-        if let Err(denied) = login.check(&self.server.users, &entry.spec, entry.index, args) {
-            let error = errors::denied(denied, &entry.spec);
+        if let Err(why) = login.check(&self.server.users, &entry.spec, entry.index, args) {
+            let error = denied::denied(why, entry.spec.name);
             let claim = Claim::answered(Arc::clone(waiter), error_reply(waiter, &error));
             worker_state.claims.push(Claim { failed: Some(error.code().to_owned()), ..claim });
             return Ok(());

@@ -1,7 +1,5 @@
 //! The texts of error replies, letter for letter those of Redis 7.0: clients match on them.
 
-use super::spec::Spec;
-use crate::acl::Denied;
 use crate::command_error::CommandError;
 pub use crate::command_error::OUT_OF_SPACE;
 
@@ -61,35 +59,6 @@ pub const EXEC_ABORT: CommandError =
 /// A command with `NO_MULTI` inside MULTI.
 pub const NOT_IN_TRANSACTION: CommandError =
     CommandError::new("ERR Command not allowed inside a transaction");
-
-/// A command that the user has no right to run.
-pub fn denied(denied: Denied, spec: &Spec) -> CommandError {
-    match denied {
-        Denied::Command => CommandError::with(format!(
-            "NOPERM this user has no permissions to run the '{}' command",
-            spec.name
-        )),
-        Denied::Key(_) => CommandError::new(
-            "NOPERM this user has no permissions to access one of the keys used as arguments",
-        ),
-        Denied::Channel(_) => CommandError::new(
-            "NOPERM this user has no permissions to access one of the channels used as arguments",
-        ),
-    }
-}
-
-/// A command of EXEC that the user had the right to queue, and no longer to run.
-pub fn denied_since(denied: Denied) -> CommandError {
-    let why = match denied {
-        Denied::Command => "no permission to execute the command or subcommand",
-        Denied::Key(_) => "no permission to touch the specified keys",
-        Denied::Channel(_) => "no permission to access one of the channels used as arguments",
-    };
-    CommandError::with(format!(
-        "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is no longer \
-         allowed for the following reason: {why}"
-    ))
-}
 
 /// XREADGROUP of a group that there is not, or no longer.
 pub fn no_group_to_read(key: &[u8], group: &[u8]) -> CommandError {

@@ -15,6 +15,7 @@
 
 mod args;
 pub mod call;
+pub mod denied;
 mod description;
 mod docs;
 pub mod errors;

@@ -1,7 +1,7 @@
 //! The check of a command against the rights of its client's user, and what is noted of a refusal.
 
 use super::call::{Call, Entry, Table};
-use super::{Args, CommandError, errors};
+use super::{Args, CommandError, denied};
 use crate::acl::Denied;
 use crate::acl::log::{Context, Entry as Event, Reason};
 use crate::clients::{COMMAND_NONE, unix_millis};
@@ -55,7 +55,7 @@ fn check_limited(
 /// # Errors
 /// The reply.
 pub fn check_queued(call: &mut Call<'_, '_>, entry: &Entry, args: Args<'_>) -> Result<(), CommandError> {
-    check(call.server, call.table, call.session, entry, args, Context::Multi).map_err(errors::denied_since)
+    check(call.server, call.table, call.session, entry, args, Context::Multi).map_err(denied::denied_since)
 }
 
 /// Notes a failed login in ACL LOG.

@@ -9,7 +9,7 @@ use crate::command_error::CommandError;
 use crate::net::{Output, Turn};
 use crate::redis::command::call::subcommand_error;
 use crate::redis::command::errors::{self, SHOWN_BYTES_MAX, shown_of};
-use crate::redis::command::{Args, Entry, Flags, rights};
+use crate::redis::command::{Args, Entry, Flags, denied, rights};
 use crate::redis::resp::Reply;
 use crate::redis::session::Session;
 use std::time::{Duration, Instant};
@@ -53,8 +53,8 @@ impl Dispatcher {
                 if !self.may_run_batch(session, args) {
                     return self.admit_each(turn, session, args, out);
                 }
-            } else if let Err(denied) = self.check_rights(session, entry, args) {
-                return self.reject(Some(entry), session, errors::denied(denied, spec), out);
+            } else if let Err(why) = self.check_rights(session, entry, args) {
+                return self.reject(Some(entry), session, denied::denied(why, spec.name), out);
             }
         }
         if session.only_listens() && !may_listen(spec.name) {

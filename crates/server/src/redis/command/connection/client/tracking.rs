@@ -2,7 +2,7 @@
 //! of date.
 
 use crate::acl::Denied;
-use crate::redis::command::{Args, Call, CommandError, errors};
+use crate::redis::command::{Args, Call, CommandError, denied, errors};
 use crate::redis::tracking::Tracks;
 
 const NOT_TRACKING: CommandError = CommandError::new(
@@ -25,7 +25,7 @@ pub fn tracking(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         // Else it would be told names of keys that it may not read.
         let (login, users) = (&mut call.session.login, &call.server.users);
         if !tracks.prefixes.iter().all(|prefix| login.may_read_all_with(users, prefix)) {
-            return Err(errors::denied(Denied::Key(0), &call.entry.spec));
+            return Err(denied::denied(Denied::Key(0), call.entry.spec.name));
         }
         call.server.tracking.begin(&call.session.client, &tracks);
         call.server.listen_to_store();
