@@ -354,6 +354,21 @@ impl Selector {
             || self.keys.iter().any(|known| known.uses & wanted == wanted && known.pattern.matches(key))
     }
 
+    /// Whether a command that has one key is allowed on each of these.
+    #[inline]
+    pub fn may_use_all<'k>(
+        &self,
+        command: usize,
+        flags: KeyFlags,
+        keys: &mut impl Iterator<Item = &'k [u8]>,
+    ) -> bool {
+        let wanted = wanted(flags);
+        let allows = |key: &[u8]| {
+            self.keys.iter().any(|known| known.uses & wanted == wanted && known.pattern.matches(key))
+        };
+        self.may_run(command) && (self.all_keys || keys.all(allows))
+    }
+
     /// Whether every key with this prefix may be read.
     pub fn may_read_all_with(&self, prefix: &[u8]) -> bool {
         let reads = |known: &KeyPattern| known.uses & READ != 0 && known.pattern.matches_all_with(prefix);
