@@ -273,8 +273,10 @@ impl Selector {
             rule[1..].strip_prefix(&*name).is_some_and(|rest| rest.is_empty() || rest.starts_with('|'))
         };
         self.rules.retain(|rule| !is_replaced(rule));
-        // Where everything is allowed for good, it says nothing.
-        if !self.all_commands {
+        if self.from_all && self.bits.iter().all(|word| *word == u64::MAX) {
+            // All that was taken away is given back.
+            self.set_all_commands(true);
+        } else {
             self.rules.push(format!("{}{name}", char::from(sign)));
         }
     }
