@@ -75,6 +75,18 @@ impl Login {
         self.rules(users)?.check(spec, index, args)
     }
 
+    /// Whether the rights outside of parentheses allow a command that has one key, on each of these. If not, others may.
+    #[inline]
+    pub fn may_use_all<'k>(
+        &mut self,
+        users: &Users,
+        command: usize,
+        flags: KeyFlags,
+        keys: &mut impl Iterator<Item = &'k [u8]>,
+    ) -> bool {
+        self.rules(users).is_ok_and(|rules| rules.root().may_use_all(command, flags, keys))
+    }
+
     /// Whether the command may run, and all keys be read: SORT with BY or GET.
     pub fn may_read_all(&mut self, users: &Users, spec: &Spec, index: usize, args: Args<'_>) -> bool {
         self.is_unlimited(users) || self.rules(users).is_ok_and(|rules| rules.may_read_all(spec, index, args))

@@ -273,8 +273,10 @@ impl Selector {
             rule[1..].strip_prefix(&*name).is_some_and(|rest| rest.is_empty() || rest.starts_with('|'))
         };
         self.rules.retain(|rule| !is_replaced(rule));
-        // Where everything is allowed for good, it says nothing.
-        if !self.all_commands {
+        if self.from_all && self.bits.iter().all(|word| *word == u64::MAX) {
+            // All that was taken away is given back.
+            self.set_all_commands(true);
+        } else {
             self.rules.push(format!("{}{name}", char::from(sign)));
         }
     }
@@ -352,6 +354,21 @@ impl Selector {
         let wanted = wanted(flags);
         self.all_keys
             || self.keys.iter().any(|known| known.uses & wanted == wanted && known.pattern.matches(key))
+    }
+
+    /// Whether a command that has one key is allowed on each of these.
+    #[inline]
+    pub fn may_use_all<'k>(
+        &self,
+        command: usize,
+        flags: KeyFlags,
+        keys: &mut impl Iterator<Item = &'k [u8]>,
+    ) -> bool {
+        let wanted = wanted(flags);
+        let allows = |key: &[u8]| {
+            self.keys.iter().any(|known| known.uses & wanted == wanted && known.pattern.matches(key))
+        };
+        self.may_run(command) && (self.all_keys || keys.all(allows))
     }
 
     /// Whether every key with this prefix may be read.

@@ -306,7 +306,6 @@ mod tests {
         for url in [
             "host",
             "http://host",
-            "rediss://host?x=y",
             "redis://",
             "redis://host:x",
             "redis://me@host",

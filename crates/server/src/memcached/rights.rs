@@ -84,8 +84,8 @@ pub fn may_run(login: &mut Login, users: &Users, line: &[u8]) -> bool {
         words.all().iter().skip(from).any(|word| word.first().is_some_and(|letter| letters.contains(letter)))
     };
     let mut each = |used: Use, from: usize| {
-        let keys = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).skip(from);
-        keys.fold(true, |may, key| may && may_use(login, users, used, key))
+        let mut keys = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).skip(from);
+        keys.all(|key| may_use(login, users, used, key))
     };
     let used = match words.at(0) {
         b"get" | b"gets" | b"bget" => return each(Use::Read, 1),
