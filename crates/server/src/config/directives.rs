@@ -143,7 +143,8 @@ const NETWORK: &[Directive] = &[
         }
     ),
     directive!(
-            true,
+        "acl-pubsub-default",
+        true,
         "The channels that a new user may use: `resetchannels` (none) or `allchannels`.",
         |c| CHANNELS[usize::from(!c.acl_pubsub_default)].to_owned(),
         |c, v| {
@@ -152,7 +153,8 @@ const NETWORK: &[Directive] = &[
         }
     ),
     directive!(
-            true,
+        "acllog-max-len",
+        true,
         "Entries that ACL LOG keeps.",
         |c| c.acllog_max_len.to_string(),
         |c, v| {
