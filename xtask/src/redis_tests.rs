@@ -47,6 +47,8 @@ const UNITS: &[&str] = &[
     "unit/tracking",
     "unit/protocol",
     "unit/auth",
+    "unit/acl",
+    "unit/acl-v2",
     "unit/quit",
     "unit/info",
     "unit/info-command",
@@ -64,8 +66,15 @@ const UNITS: &[&str] = &[
 ];
 
 /// The units that only run against servers that they have started.
-const OWN_SERVERS: &[&str] =
-    &["unit/auth", "unit/info", "unit/limits", "unit/obuf-limits", "unit/pubsubshard"];
+const OWN_SERVERS: &[&str] = &[
+    "unit/auth",
+    "unit/acl",
+    "unit/acl-v2",
+    "unit/info",
+    "unit/limits",
+    "unit/obuf-limits",
+    "unit/pubsubshard",
+];
 
 /// The program that such tests start as redis-server, with the path of a file of directives. The tests read from its
 /// output that it is ready, so it prints that line. The store must lie in the directory that the file names. Directives

@@ -2,7 +2,7 @@
 //! table.
 
 use super::policy::Policy;
-use super::{Allowed, ClientsMemory, Config, OUTPUT_CLASSES, OutputLimit, inert, value};
+use super::{Allowed, ClientsMemory, Config, OUTPUT_CLASSES, OutputLimit, inert, tls, value};
 use crate::memcached::numbering::WORKERS_MAX;
 use crate::observe::keyspace_events;
 use crate::observe::log::Level;
@@ -40,6 +40,16 @@ macro_rules! directive {
     };
 }
 
+// A text that CONFIG SET may change, kept as it is.
+macro_rules! text_directive {
+    ($name:literal, $field:ident, $text:literal) => {
+        directive!($name, true, $text, |c| c.$field.clone(), |c, v| {
+            c.$field = v[0].to_owned();
+            Ok(())
+        })
+    };
+}
+
 // A maximum size at which Redis keeps a value in a compact encoding.
 macro_rules! threshold {
     ($name:literal, $parse:path, $text:literal, $($place:ident).+) => {
@@ -53,6 +63,9 @@ macro_rules! threshold {
 const MIB: u64 = 1 << 20;
 // The engine's maximum for one value.
 const VALUE_BYTES_MAX: u64 = duramen::VALUE_BYTES_MAX as u64;
+
+/// Words of `acl-pubsub-default`.
+const CHANNELS: [&str; 2] = ["allchannels", "resetchannels"];
 
 /// Words of `duramen-sql-existing`.
 const EXISTING: [&str; 3] = ["refuse", "overwrite", "adopt"];
@@ -101,8 +114,7 @@ const NETWORK: &[Directive] = &[
     directive!(
         "protected-mode",
         true,
-        "Refuse connections from other machines while `requirepass` is empty. Ignored once a password is \
-         set.",
+        "Refuse connections from other machines while the user `default` needs no password.",
         |c| value::yes_no_text(c.protected_mode),
         |c, v| {
             c.protected_mode = value::yes_no(v[0])?;
@@ -112,10 +124,161 @@ const NETWORK: &[Directive] = &[
     directive!(
         "requirepass",
         true,
-        "Password of the user `default`. Empty: no password is needed.",
+        "Password of the user `default`. Empty: no password is needed. A `user default` line and the `aclfile` override it.",
         |c| c.requirepass.clone(),
         |c, v| {
             c.requirepass = v[0].to_owned();
+            Ok(())
+        }
+    ),
+    directive!(
+        "aclfile",
+        false,
+        "File of the users, in the directory `dir` if the path is relative; ACL LOAD reads it and ACL SAVE writes it. Empty: users are \
+         defined by `user` lines of the configuration file.",
+        |c| c.aclfile.clone(),
+        |c, v| {
+            c.aclfile = v[0].to_owned();
+            Ok(())
+        }
+    ),
+    directive!(
+        "acl-pubsub-default",
+        true,
+        "The channels that a new user may use: `resetchannels` (none) or `allchannels`.",
+        |c| CHANNELS[usize::from(!c.acl_pubsub_default)].to_owned(),
+        |c, v| {
+            c.acl_pubsub_default = value::one_of(v[0], &CHANNELS)? == 0;
+            Ok(())
+        }
+    ),
+    directive!(
+        "acllog-max-len",
+        true,
+        "Entries that ACL LOG keeps.",
+        |c| c.acllog_max_len.to_string(),
+        |c, v| {
+            c.acllog_max_len = value::integer(v[0], 0, i64::MAX as u64)? as usize;
+            Ok(())
+        }
+    ),
+    // --- TLS
+    directive!(
+        "tls-port",
+        false,
+        "TCP port for Redis clients that speak TLS, 0 to 65535. 0 disables the port.",
+        |c| c.tls_port.to_string(),
+        |c, v| {
+            c.tls_port = value::integer(v[0], 0, 65_535)? as u16;
+            Ok(())
+        }
+    ),
+    text_directive!(
+        "tls-cert-file",
+        tls_cert_file,
+        "File of the server's certificate, in PEM, with the certificates between it and its authority. CONFIG SET of any `tls-` \
+         directive reads all files again; connections keep what they came with."
+    ),
+    text_directive!(
+        "tls-key-file",
+        tls_key_file,
+        "File of the certificate's private key, in PEM, without a password."
+    ),
+    text_directive!(
+        "tls-ca-cert-file",
+        tls_ca_cert_file,
+        "File of the authorities that sign certificates of clients, in PEM."
+    ),
+    text_directive!("tls-ca-cert-dir", tls_ca_cert_dir, "Directory of such files."),
+    directive!(
+        "tls-auth-clients",
+        true,
+        "Whether clients must show a certificate: `yes`, `no`, or `optional`.",
+        |c| c.tls_auth_clients.clone(),
+        |c, v| {
+            c.tls_auth_clients = tls::AUTH_CLIENTS[value::one_of(v[0], &tls::AUTH_CLIENTS)?].to_owned();
+            Ok(())
+        }
+    ),
+    directive!(
+        "tls-auth-clients-user",
+        true,
+        "`CN`: a client with a certificate is logged in as the user of its common name, if there is one. `off`: it is the default user.",
+        |c| tls::AUTH_CLIENTS_USER[usize::from(c.tls_auth_clients_user)].to_owned(),
+        |c, v| {
+            c.tls_auth_clients_user = value::one_of(v[0], &tls::AUTH_CLIENTS_USER)? == 1;
+            Ok(())
+        }
+    ),
+    text_directive!(
+        "tls-protocols",
+        tls_protocols,
+        "Versions, by blanks: `TLSv1.2`, `TLSv1.3`. Empty: both."
+    ),
+    text_directive!(
+        "tls-ciphers",
+        tls_ciphers,
+        "Cipher suites of TLS 1.2 by OpenSSL's names, with colons between. Empty, or `DEFAULT`: all that are safe."
+    ),
+    text_directive!("tls-ciphersuites", tls_ciphersuites, "Those of TLS 1.3."),
+    directive!(
+        "tls-prefer-server-ciphers",
+        true,
+        "The order of the suites here decides, not that of the client.",
+        |c| value::yes_no_text(c.tls_prefer_server_ciphers),
+        |c, v| {
+            c.tls_prefer_server_ciphers = value::yes_no(v[0])?;
+            Ok(())
+        }
+    ),
+    directive!(
+        "tls-session-caching",
+        true,
+        "Clients may resume a session without a whole handshake.",
+        |c| value::yes_no_text(c.tls_session_caching),
+        |c, v| {
+            c.tls_session_caching = value::yes_no(v[0])?;
+            Ok(())
+        }
+    ),
+    directive!(
+        "tls-session-cache-size",
+        true,
+        "Sessions that are kept for that; 0: 1048576.",
+        |c| c.tls_session_cache_size.to_string(),
+        |c, v| {
+            c.tls_session_cache_size = value::integer(v[0], 0, i32::MAX as u64)? as usize;
+            Ok(())
+        }
+    ),
+    directive!(
+        "tls-session-cache-timeout",
+        true,
+        "Seconds for which they are kept.",
+        |c| c.tls_session_cache_timeout.to_string(),
+        |c, v| {
+            c.tls_session_cache_timeout = value::integer(v[0], 0, i32::MAX as u64)?;
+            Ok(())
+        }
+    ),
+    directive!(
+        "duramen-tls-sni",
+        true,
+        0..=48,
+        "Certificates by the name that the client asks for (SNI): name, certificate file and key file, for each. Any other name gets `tls-cert-file`.",
+        |c| c.tls_sni.join(" "),
+        |c, v| {
+            c.tls_sni = v.iter().flat_map(|v| v.split_whitespace()).map(str::to_owned).collect();
+            Ok(())
+        }
+    ),
+    directive!(
+        "memcached-tls",
+        false,
+        "The port `memcached` speaks TLS, with the same certificates.",
+        |c| value::yes_no_text(c.memcached_tls),
+        |c, v| {
+            c.memcached_tls = value::yes_no(v[0])?;
             Ok(())
         }
     ),
@@ -850,8 +1013,6 @@ const COMPATIBILITY: &[Directive] = &[
 
 // Redis's, on which somebody relies: to go on without them would be worse than to stop.
 pub(super) const NOT_SUPPORTED: &[(&str, &str)] = &[
-    ("aclfile", "users other than `default`"),
-    ("user", "users other than `default`"),
     ("rename-command", "renamed commands"),
     ("loadmodule", "modules"),
     ("replicaof", "replication"),
@@ -860,7 +1021,6 @@ pub(super) const NOT_SUPPORTED: &[(&str, &str)] = &[
     ("min-replicas-to-write", "replication"),
     ("min-slaves-to-write", "replication"),
     ("cluster-enabled", "the cluster"),
-    ("tls-port", "TLS"),
 ];
 
 /// The result of looking up a directive's name.
@@ -973,6 +1133,6 @@ mod tests {
         }
         assert!(matches!(find("PORT"), Known::Directive(_)));
         assert!(matches!(find("slave-read-only"), Known::WithoutEffect));
-        assert!(matches!(find("user"), Known::NotSupported(_)));
+        assert!(matches!(find("rename-command"), Known::NotSupported(_)));
     }
 }

@@ -28,9 +28,6 @@ pub enum Inert {
 pub const INERT: &[(&str, &str, Inert)] = {
     use Inert::{Bytes, Fixed, Integer, Text, Word, YesNo};
     &[
-        ("acl-pubsub-default", "resetchannels", Word(&["allchannels", "resetchannels"])),
-        ("aclfile", "", Fixed),
-        ("acllog-max-len", "128", Integer(0, 9223372036854775807)),
         ("active-defrag-cycle-max", "25", Integer(1, 99)),
         ("active-defrag-cycle-min", "1", Integer(1, 99)),
         ("active-defrag-ignore-bytes", "104857600", Bytes),
@@ -156,26 +153,13 @@ pub const INERT: &[(&str, &str, Inert)] = {
         ("syslog-enabled", "no", Fixed),
         ("syslog-facility", "local0", Fixed),
         ("syslog-ident", "redis", Fixed),
-        ("tls-auth-clients", "yes", Fixed),
-        ("tls-ca-cert-dir", "", Fixed),
-        ("tls-ca-cert-file", "", Fixed),
-        ("tls-cert-file", "", Fixed),
-        ("tls-ciphers", "", Fixed),
-        ("tls-ciphersuites", "", Fixed),
         ("tls-client-cert-file", "", Fixed),
         ("tls-client-key-file", "", Fixed),
         ("tls-client-key-file-pass", "", Fixed),
         ("tls-cluster", "no", Fixed),
         ("tls-dh-params-file", "", Fixed),
-        ("tls-key-file", "", Fixed),
         ("tls-key-file-pass", "", Fixed),
-        ("tls-port", "0", Fixed),
-        ("tls-prefer-server-ciphers", "no", Fixed),
-        ("tls-protocols", "", Fixed),
         ("tls-replication", "no", Fixed),
-        ("tls-session-cache-size", "20480", Fixed),
-        ("tls-session-cache-timeout", "300", Fixed),
-        ("tls-session-caching", "yes", Fixed),
     ]
 };
 

@@ -14,7 +14,7 @@ pub type Name = Arc<[u8]>;
 type Names = [HashMap<Name, Counts, RandomState>; 3];
 
 /// Kinds of subscriptions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// SUBSCRIBE: a channel.
     Channel,
@@ -232,7 +232,7 @@ impl Subscribed {
 
     /// Memory that it takes, about.
     pub fn bytes(&self) -> usize {
-        // 64: a map's approximate overhead per entry.
-        self.names.iter().flatten().map(|(name, _)| name.len() + 64).sum()
+        // The name is here and with the client; 64: a map's approximate overhead per entry.
+        self.names.iter().flatten().map(|(name, _)| 2 * (name.len() + 64)).sum()
     }
 }

@@ -194,6 +194,7 @@ impl WorkerState {
         if !subscribed.has(kind, name) {
             let name = server.subscriptions.add(kind, name, self.worker);
             self.subscribers.add(kind, Arc::clone(&name), session.client.id);
+            session.client.note_listening(kind, &name, true);
             subscribed.add(kind, name, since);
         }
     }
@@ -214,9 +215,10 @@ impl WorkerState {
     }
 
     /// After a name was removed from a connection's own list.
-    fn forget_subscription(&mut self, server: &Server, session: &mut Session, kind: Kind, name: &[u8]) {
+    fn forget_subscription(&mut self, server: &Server, session: &mut Session, kind: Kind, name: &Name) {
         session.subscribed.take_if(|subscribed| subscribed.is_empty());
         self.subscribers.remove(kind, name, session.client.id);
+        session.client.note_listening(kind, name, false);
         server.subscriptions.remove(kind, name, self.worker);
     }
 

@@ -279,6 +279,12 @@ impl<'w> Call<'_, 'w> {
         }
     }
 
+    /// Appends the error of a command that was refused within EXEC.
+    pub fn reply_error(&mut self, error: &CommandError) {
+        self.stats.error(error.code());
+        self.reply.error(error.text());
+    }
+
     /// Runs another command inside this one's transaction, as EXEC does with queued commands. Its reply, or its error,
     /// is appended to this one's.
     pub fn run(&mut self, entry: &'static Entry, args: Args<'_>) {

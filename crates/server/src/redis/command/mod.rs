@@ -15,6 +15,7 @@
 
 mod args;
 pub mod call;
+pub mod denied;
 mod description;
 mod docs;
 pub mod errors;
@@ -25,6 +26,7 @@ mod many;
 mod names;
 mod random;
 pub mod redacted;
+pub mod rights;
 mod scan;
 pub mod slow;
 pub mod spec;
