@@ -528,11 +528,11 @@ fn keys_written_around_damaged_ones_are_found_and_stay_in_order() {
                 }
                 1..4 => store.maintain().unwrap(),
                 4 => walk(&store, &model),
-                5..12 => drop(delete(&store, &key)),
+                5..12 => {
+                    delete(&store, &key);
+                    model.insert(key, None);
+                }
                 _ => write(&store, &key, 0, step, &mut model),
-            }
-            if matches!(store.get(&key), Ok(None)) {
-                model.insert(key, None);
             }
         }
         drop(reader);
