@@ -386,7 +386,7 @@ impl WriterState {
         let LockedPut { records, table, ready, .. } = *writing;
         if let Some(old) = old {
             old.uncount(records, &self.activity);
-            if table.label().is_some() && records.access.is_by_place() {
+            if table.label().is_some() && records.access.is_counting() {
                 records.access.moved(old.slot.location(), appended.at, &reclaim::pin());
             }
         }
