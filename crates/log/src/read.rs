@@ -192,6 +192,16 @@ pub fn verify_unverified<M: Medium>(medium: &M, blocks: &Blocks, at: Offset) -> 
     verify(medium, at, blocks.offset(blocks.extent_of(at.0)), end, blocks.seeds(block))
 }
 
+/// The length of a damaged record, where its header is whole: that has a check of its own.
+pub fn damaged_bytes<M: Medium>(medium: &M, blocks: &Blocks, at: Offset) -> Option<u64> {
+    match verify_unverified(medium, blocks, at) {
+        Err(Wrong::Header | Wrong::Check | Wrong::Unreadable) => None,
+        Ok(()) | Err(Wrong::Checksum { .. }) => {
+            claimed(medium, at, blocks.end_of_records(at.0)).map(|(_, header)| header.record_bytes())
+        }
+    }
+}
+
 /// Whether `key` is stored at `at`, before `end`.
 fn holds<M: Medium>(medium: &M, at: Offset, end: u64, key: &[u8]) -> bool {
     let mut piece = [0; 64];

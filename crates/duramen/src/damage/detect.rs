@@ -147,6 +147,15 @@ impl<M: Medium> Records<M> {
         self.mends.store(true, Relaxed);
     }
 
+    /// A damaged record was superseded, to which `slot` pointed: returns by how much its block has fewer live bytes.
+    /// Not known where its header is damaged; the block then has too many, and is freed by `mend` alone.
+    #[cold]
+    pub(crate) fn superseded_damaged(&self, slot: Slot) -> u64 {
+        self.mended();
+        let bytes = read::damaged_bytes(&self.log.medium, &self.log.blocks, slot.location());
+        bytes.filter(|_| !slot.covers_no_older_records()).unwrap_or(0)
+    }
+
     /// `Ok` if no slot that may be the key's points to a damaged record.
     #[inline]
     pub(crate) fn error_if_damaged(&self, damaged: Offset) -> crate::Result<()> {

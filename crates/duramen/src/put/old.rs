@@ -59,9 +59,14 @@ impl<'a> Old<'a> {
     /// subtracted when that became known.
     #[inline]
     pub(crate) fn uncount<M: Medium>(&self, records: &Records<M>, activity: &Activity) {
-        let Some(record) = &self.record else { return records.mended() };
-        if !self.slot.covers_no_older_records() {
-            records.log.uncount(record.at, record.head.record_bytes(), activity);
+        match &self.record {
+            None => {
+                records.log.uncount(self.slot.location(), records.superseded_damaged(self.slot), activity);
+            }
+            Some(record) if !self.slot.covers_no_older_records() => {
+                records.log.uncount(record.at, record.head.record_bytes(), activity);
+            }
+            Some(_) => {}
         }
     }
 }

@@ -804,7 +804,9 @@ impl WriterState {
 
     fn uncount_previous<M: Medium>(&self, records: &Records<M>, before: Slot) {
         match records.whole_record(before.location()) {
-            None => records.mended(),
+            None => {
+                records.log.uncount(before.location(), records.superseded_damaged(before), &self.activity);
+            }
             Some(record) if !before.covers_no_older_records() => {
                 records.log.uncount(record.at, record.head.record_bytes(), &self.activity);
             }

@@ -654,6 +654,37 @@ fn known_damage_is_refused_or_the_rest_is_served_across_closes_until_repair() {
     }
 }
 
+/// A device may fail to read, and read right later. The record that was damaged is then whole, but it was superseded.
+#[test]
+fn a_write_over_a_damaged_record_stays_when_the_medium_reads_right_again() {
+    for options in configurations() {
+        let dir = directory(&options);
+        let path = dir.path().join("store");
+        let (whole, mut model) = closed(&options, &path);
+        let hurt = damage_some_values(&path);
+        let damaged = std::fs::read(&path).unwrap();
+        let serve = Options { on_corruption: OnCorruption::Serve, ..options.clone() };
+        let store = serve.open(&path).unwrap();
+        only_these_are_corrupt(&store, &model, &hurt);
+        let before = store.len();
+        store.put(&hurt[0], b"new").unwrap();
+        assert!(store.delete(&hurt[1]).unwrap());
+        store.put(&hurt[2], b"new").unwrap();
+        model.extend([(hurt[0].clone(), Some(b"new".to_vec())), (hurt[1].clone(), None)]);
+        model.insert(hurt[2].clone(), Some(b"new".to_vec()));
+        assert_eq!(store.len(), before - 1, "one key was deleted, none was added");
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        for at in (0..whole.len()).filter(|&at| whole[at] != damaged[at]) {
+            file.write_all_at(&whole[at..=at], at as u64).unwrap();
+        }
+        only_these_are_corrupt(&store, &model, &[]);
+        free_damaged(&store);
+        only_these_are_corrupt(&store, &model, &[]);
+        store.close().unwrap();
+        only_these_are_corrupt(&serve.open(&path).unwrap(), &model, &[]);
+    }
+}
+
 /// An open that verifies finds at once the damage that the background thread would find later. It refuses and changes
 /// nothing.
 #[test]

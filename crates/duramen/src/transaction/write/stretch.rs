@@ -338,10 +338,7 @@ impl<'a, M: Medium> Finalizing<'a, M> {
             return;
         }
         let bytes = match self.records.whole_record(before.location()) {
-            None => {
-                self.records.mended();
-                0
-            }
+            None => self.records.superseded_damaged(before),
             Some(_) if before.covers_no_older_records() => 0,
             Some(record) => record.head.record_bytes(),
         };
