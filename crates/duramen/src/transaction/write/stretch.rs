@@ -24,7 +24,7 @@
 use super::Write;
 use crate::Result;
 use crate::get::value::{Meta, Record};
-use crate::put::old::Old;
+use crate::put::place::Old;
 use crate::records::Records;
 use crate::table::tables::{Last, Table, Target};
 use crate::transaction::pins::block_of;
