@@ -158,7 +158,7 @@ pub type OnProgress = Arc<dyn Fn(Progress) + Send + Sync>;
 pub enum EvictBy {
     /// Keys that were not read recently.
     Recency,
-    /// Keys that were seldom read.
+    /// The same keys as [`Recency`](Self::Recency), which counts reads too, but without the times of reads (4 MiB).
     Frequency,
     /// Random keys.
     Chance,

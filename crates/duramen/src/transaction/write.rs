@@ -46,8 +46,7 @@ mod stretch;
 use crate::get::value::CollectionId;
 use crate::get::value::{Meta, Record};
 use crate::locks::check_free;
-use crate::put::old::Old;
-use crate::put::place::Current;
+use crate::put::place::{Current, Old};
 use crate::records::Records;
 use crate::table::tables::{RootRef, Table, Target};
 use crate::transaction::apply::Compared;
@@ -804,7 +803,9 @@ impl WriterState {
 
     fn uncount_previous<M: Medium>(&self, records: &Records<M>, before: Slot) {
         match records.whole_record(before.location()) {
-            None => records.mended(),
+            None => {
+                records.log.uncount(before.location(), records.superseded_damaged(before), &self.activity);
+            }
             Some(record) if !before.covers_no_older_records() => {
                 records.log.uncount(record.at, record.head.record_bytes(), &self.activity);
             }

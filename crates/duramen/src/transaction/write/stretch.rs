@@ -24,7 +24,7 @@
 use super::Write;
 use crate::Result;
 use crate::get::value::{Meta, Record};
-use crate::put::old::Old;
+use crate::put::place::Old;
 use crate::records::Records;
 use crate::table::tables::{Last, Table, Target};
 use crate::transaction::pins::block_of;
@@ -338,10 +338,7 @@ impl<'a, M: Medium> Finalizing<'a, M> {
             return;
         }
         let bytes = match self.records.whole_record(before.location()) {
-            None => {
-                self.records.mended();
-                0
-            }
+            None => self.records.superseded_damaged(before),
             Some(_) if before.covers_no_older_records() => 0,
             Some(record) => record.head.record_bytes(),
         };
