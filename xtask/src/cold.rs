@@ -8,7 +8,8 @@
 //! | start after a clean end | opens the store and gets one record |
 //! | start after a kill | the same, after a process that wrote some records was killed |
 //! | gets | gets records at random |
-//! | overwrites | then overwrites the same records, whose old values it has read; the space for the new ones is cold |
+//! | overwrites | overwrites records at random |
+//! | overwrites of read records | the same, after it got them: only the space for the new ones is cold |
 //!
 //! The file must lie on a real disk: in memory nothing is read. Exit code 1: a value was wrong, or, with `--demand`, a
 //! limit is exceeded.
@@ -30,8 +31,8 @@ const LONG_BYTES: usize = 180_000;
 const LONG_EACH: u64 = 8192;
 /// A start reads at most this share of the store ...
 const START_SHARE: f64 = 60.0 / 300.0;
-/// ... a get of a cold record at most so many bytes ...
-const GET_BYTES: f64 = 8192.0;
+/// ... a get or an overwrite of a cold record at most so many bytes ...
+const RECORD_BYTES: f64 = 8192.0;
 /// ... and an overwrite of a record in the page cache none: this allows for the page of a block's header here and there.
 const OVERWRITE_BYTES: f64 = 64.0;
 
@@ -75,6 +76,8 @@ pub enum Step {
     Start,
     /// Writes some records, says so, and waits to be killed
     Write,
+    /// Overwrites records at random
+    Overwrite,
     /// Gets records at random, and then overwrites them
     Use,
 }
@@ -113,10 +116,13 @@ pub fn run(settings: &Settings) -> Result<bool> {
         row("start after a clean end", &costs(run(Step::Start)?)?[0], 1, start_limit);
         killed(run(Step::Write)?)?;
         row("start after a kill", &costs(run(Step::Start)?)?[0], 1, start_limit);
+        row("overwrites", &costs(run(Step::Overwrite)?)?[0], settings.operations, RECORD_BYTES);
         let used = costs(run(Step::Use)?)?;
-        let [gets, overwrites] = &used[..] else { return Err(Failure::new("the child reported no two costs")) };
-        row("gets", gets, settings.operations, GET_BYTES);
-        row("overwrites", overwrites, settings.operations, OVERWRITE_BYTES);
+        let [gets, overwrites] = &used[..] else {
+            return Err(Failure::new("the child reported no two costs"));
+        };
+        row("gets", gets, settings.operations, RECORD_BYTES);
+        row("overwrites of read records", overwrites, settings.operations, OVERWRITE_BYTES);
         std::fs::remove_file(&path).attempt(|| format!("remove {}", path.display()))?;
     }
     Ok(holds)
@@ -126,12 +132,20 @@ pub fn run(settings: &Settings) -> Result<bool> {
 fn child(path: &Path, step: Step, keys: u64, settings: &Settings) -> Result<Child> {
     forget_pages(path)?;
     let own = std::env::current_exe().attempt(|| "find this program".to_owned())?;
-    let step = clap::ValueEnum::to_possible_value(&step).map(|value| value.get_name().to_owned()).unwrap_or_default();
-    let numbers = [keys, settings.operations, settings.seed].map(|number| number.to_string());
+    // Other keys than in the steps before, whose new records lie together.
+    let seed = settings.seed.wrapping_mul(16) + step as u64;
+    let step = clap::ValueEnum::to_possible_value(&step)
+        .map(|value| value.get_name().to_owned())
+        .unwrap_or_default();
+    let numbers = [keys, settings.operations, seed].map(|number| number.to_string());
     let mut command = Command::new(own);
     command.arg("cold-child").arg("--store").arg(path).args(["--step", &step, "--keys", &numbers[0]]);
     command.args(["--operations", &numbers[1], "--seed", &numbers[2]]);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().attempt(|| "start a process for a step".to_owned())
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .attempt(|| "start a process for a step".to_owned())
 }
 
 /// The costs that a process reports before it ends.
@@ -150,7 +164,9 @@ fn costs(mut child: Child) -> Result<Vec<Cost>> {
         Some(Cost { seconds: seconds.parse().ok()?, read_bytes: bytes.parse().ok()? })
     };
     let found: Option<Vec<Cost>> = text.lines().map(cost).collect();
-    found.filter(|costs| !costs.is_empty()).ok_or_else(|| Failure::new(format!("a step reported {text:?}, wanted its costs")))
+    found
+        .filter(|costs| !costs.is_empty())
+        .ok_or_else(|| Failure::new(format!("a step reported {text:?}, wanted its costs")))
 }
 
 /// Waits for the process's word that its writes are acknowledged, and kills it.
@@ -190,12 +206,12 @@ pub fn run_child(settings: &ChildSettings) -> Result<bool> {
             println!("written");
             let _ = std::io::stdin().read(&mut [0]);
         }
-        Step::Use => {
-            let begun = Begun::now()?;
-            for &number in &numbers {
-                demand(&store, number)?;
+        Step::Overwrite | Step::Use => {
+            if settings.step == Step::Use {
+                let begun = Begun::now()?;
+                numbers.iter().try_for_each(|&number| demand(&store, number))?;
+                begun.report()?;
             }
-            begun.report()?;
             let begun = Begun::now()?;
             for &number in &numbers {
                 store.put(key_of(number), value_of(number)).attempt(attempt)?;
