@@ -153,9 +153,9 @@ impl<M: Medium> Log<M> {
             return Err(error);
         }
         // Behind the header's page: whatever of that a crash leaves is no record of this generation.
-        let bytes = u64::from(extents) * self.extent_bytes;
-        if bytes > PAGE_BYTES {
-            self.medium.reuse(offset.plus(PAGE_BYTES), bytes - PAGE_BYTES);
+        let behind = (u64::from(extents) * self.extent_bytes).saturating_sub(PAGE_BYTES);
+        if behind > 0 {
+            self.medium.reuse(offset.plus(PAGE_BYTES), behind);
         }
         self.blocks.open(extent, extents, generation).set_fresh(purpose != Purpose::Compaction);
         // Compaction cannot always move out of a block that is longer than the spare. So such a block holds only its
