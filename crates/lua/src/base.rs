@@ -8,7 +8,8 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 /// The first byte of compiled code.
 const COMPILED: u8 = 0x1b;
 
-const FUNCTIONS: [(&CStr, CFunction); 10] = [
+const FUNCTIONS: [(&CStr, CFunction); 11] = [
+    (c"getmetatable", get_metatable),
     (c"setmetatable", set_metatable),
     (c"rawset", raw_set),
     (c"rawget", raw_get),
@@ -70,6 +71,23 @@ extern "C-unwind" fn set_metatable(l: Stack) -> c_int {
     }
     lua_settop(l, 2);
     lua_setmetatable(l, 1);
+    1
+}
+
+extern "C-unwind" fn get_metatable(l: Stack) -> c_int {
+    luaL_checkany(l, 1);
+    if lua_getmetatable(l, 1) == 0 {
+        lua_pushnil(l);
+        return 1;
+    }
+    l.push_bytes(b"__metatable");
+    lua_rawget(l, -2);
+    match lua_type(l, -1) {
+        NIL => l.pop(1),
+        // A proxy's, which scripts do not see.
+        BOOLEAN if l.shared().target_of(lua_topointer(l, 1)).is_some() => lua_pushnil(l),
+        _ => {}
+    }
     1
 }
 

@@ -138,7 +138,6 @@ unsafe extern "C-unwind" {
     pub safe fn lua_rawgeti(l: Stack, at: c_int, n: c_int);
     pub safe fn lua_getmetatable(l: Stack, at: c_int) -> c_int;
     pub safe fn lua_setmetatable(l: Stack, at: c_int) -> c_int;
-    pub safe fn lua_setfenv(l: Stack, at: c_int) -> c_int;
     pub safe fn luaL_unref(l: Stack, at: c_int, reference: c_int);
     pub safe fn lua_atpanic(l: Stack, function: CFunction) -> Option<CFunction>;
 

@@ -66,12 +66,12 @@ pub struct Interpreter {
 unsafe impl Send for Interpreter {}
 
 /// What a protected function is called for.
-struct Run<'r> {
+struct Run<'r, 'k> {
     sandbox: Sandbox,
     function: c_int,
     out: &'r mut dyn Replies,
-    keys: &'r mut dyn Iterator<Item = &'r [u8]>,
-    args: &'r mut dyn Iterator<Item = &'r [u8]>,
+    keys: &'r mut dyn Iterator<Item = &'k [u8]>,
+    args: &'r mut dyn Iterator<Item = &'k [u8]>,
     is_function: bool,
     failed: Option<RunError>,
 }
@@ -144,21 +144,19 @@ impl Interpreter {
     /// # Panics
     /// With the panic of the host, if it panics.
     #[allow(clippy::too_many_arguments, reason = "all that a run needs")]
-    pub fn run<'r>(
+    pub fn run<'k>(
         &mut self,
         function: &Function,
         is_function: bool,
-        host: &'r mut dyn Host,
-        out: &'r mut dyn Replies,
-        keys: &'r mut dyn Iterator<Item = &'r [u8]>,
-        args: &'r mut dyn Iterator<Item = &'r [u8]>,
+        host: &mut dyn Host,
+        out: &mut dyn Replies,
+        keys: &mut dyn Iterator<Item = &'k [u8]>,
+        args: &mut dyn Iterator<Item = &'k [u8]>,
         seed: u32,
     ) -> Result<(), RunError> {
         let l = self.state;
         self.shared.random.set(seeded(seed));
         self.shared.begin(l);
-        lua_rawgeti(l, REGISTRY, self.sandbox.globals);
-        lua_replace(l, GLOBALS);
         let (mut host, sandbox) = (HostRef(host), self.sandbox);
         self.shared.lend(&mut host);
         let function = function.reference;
@@ -210,8 +208,6 @@ impl Interpreter {
     pub fn load(&mut self, code: &[u8], time: Duration) -> Result<Vec<(Registered, Function)>, Vec<u8>> {
         let l = self.state;
         self.shared.begin(l);
-        lua_rawgeti(l, REGISTRY, self.sandbox.globals);
-        lua_replace(l, GLOBALS);
         self.show_globals(self.sandbox.loading);
         let compiled = self.compile(code, c"@user_function");
         let loaded = match compiled {
@@ -265,7 +261,7 @@ extern "C-unwind" fn build(l: Stack) -> c_int {
 
 extern "C-unwind" fn run_protected(l: Stack) -> c_int {
     // SAFETY: it is called with this type; no reference in it outlives the call.
-    let run: &mut Run<'_> = unsafe { l.context() };
+    let run: &mut Run<'_, '_> = unsafe { l.context() };
     let shared = l.shared();
     lua_settop(l, 0);
     lua_rawgeti(l, REGISTRY, run.sandbox.handler);
@@ -274,9 +270,6 @@ extern "C-unwind" fn run_protected(l: Stack) -> c_int {
         push_array(l, run.keys);
         push_array(l, run.args);
     } else {
-        // A script's function may have got another environment from itself.
-        lua_rawgeti(l, REGISTRY, run.sandbox.globals);
-        lua_setfenv(l, -2);
         lua_rawgeti(l, REGISTRY, run.sandbox.behind);
         shared.push_name(l, Name::Keys);
         push_array(l, run.keys);

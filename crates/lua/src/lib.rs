@@ -20,8 +20,7 @@
 //!
 //! Invariants:
 //!
-//! 1. Nothing that a script does is left for the next one, except what it hides in tables of a library's own: globals,
-//!    metatables and libraries are read-only, and function environments are reset.
+//! 1. Nothing that a script does is left for the next one: globals, metatables and libraries are read-only.
 //! 2. A script that is aborted or killed does nothing more: no `pcall` of its own continues it.
 //! 3. A script takes no more memory than the limit. Beyond it, it ends with `not enough memory`.
 //! 4. The same script with the same seed, on a host that answers the same, does the same.

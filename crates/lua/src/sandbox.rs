@@ -32,7 +32,17 @@ const LIBRARIES: [(CFunction, &CStr); 9] = [
 ];
 
 /// Globals of Lua's that scripts do not have.
-const WITHOUT: [&CStr; 5] = [c"dofile", c"loadfile", c"print", c"module", c"require"];
+const WITHOUT: [&CStr; 8] = [
+    c"dofile",
+    c"loadfile",
+    c"print",
+    c"module",
+    c"require",
+    // Redis has them only with `lua-enable-deprecated-api`.
+    c"getfenv",
+    c"setfenv",
+    c"newproxy",
+];
 
 /// Globals that are tables.
 const TABLES: [&CStr; 10] =

@@ -174,7 +174,7 @@ impl Shared {
 
 /// Pushes `{err = …}` of a reply's error: `-CODE text`, or a text without a code.
 pub fn push_error(l: Stack, error: &[u8]) {
-    let trimmed = error.trim_ascii_end();
+    let trimmed = trim_line_ends(error);
     lua_createtable(l, 0, 2);
     l.shared().push_name(l, Name::Err);
     match trimmed.strip_prefix(b"-") {
@@ -183,6 +183,11 @@ pub fn push_error(l: Stack, error: &[u8]) {
         None => l.push_joined(b"ERR ", trimmed),
     }
     lua_rawset(l, -3);
+}
+
+fn trim_line_ends(text: &[u8]) -> &[u8] {
+    let end = text.iter().rposition(|byte| !matches!(byte, b'\r' | b'\n')).map_or(0, |last| last + 1);
+    &text[..end]
 }
 
 /// Marks the error on top: a command has counted it.

@@ -646,6 +646,27 @@ pub const DIRECTIVES: &[Directive] = &[
             Ok(())
         }
     ),
+    directive!(
+        "busy-reply-threshold",
+        true,
+        "After so many milliseconds of a script, other clients are answered BUSY until it ends or is killed \
+         (SCRIPT KILL, FUNCTION KILL). 0: never.",
+        |c| c.busy_reply_threshold.to_string(),
+        |c, v| {
+            c.busy_reply_threshold = value::integer(v[0], 0, i64::MAX as u64)?;
+            Ok(())
+        }
+    ),
+    directive!(
+        "lua-time-limit",
+        true,
+        "The older name of busy-reply-threshold.",
+        |c| c.busy_reply_threshold.to_string(),
+        |c, v| {
+            c.busy_reply_threshold = value::integer(v[0], 0, i64::MAX as u64)?;
+            Ok(())
+        }
+    ),
     // --- times
     directive!(
         "slowlog-log-slower-than",
@@ -887,8 +908,6 @@ pub(super) const WITHOUT_EFFECT: &[&str] = &[
     "syslog-ident",
     "acllog-max-len",
     "acl-pubsub-default",
-    "lua-time-limit",
-    "busy-reply-threshold",
     "crash-log-enabled",
     "crash-memcheck-enabled",
     "proc-title-template",

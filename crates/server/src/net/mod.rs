@@ -27,7 +27,7 @@ pub use inbox::{Inbox, Message};
 pub use listen::{Listener, Place};
 pub use output::{Mark, Output};
 pub use pair::Pair;
-pub use protocol::{Conversation, Protocol, Refusal, run_alone};
+pub use protocol::{Bystanders, Conversation, Protocol, Refusal, run_alone};
 pub use stream::Stream;
 pub use turn::Turn;
 pub use worker::{INBOX, Worker};

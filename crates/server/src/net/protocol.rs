@@ -18,13 +18,14 @@ use crate::command_error::CommandError;
 use crate::config::Config;
 use crate::messages::Message;
 use crate::server::Server;
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Instant;
 
 /// A protocol, as one worker has it.
-pub trait Protocol: Sized {
+pub trait Protocol: Sized + 'static {
     /// The protocol's state of one connection.
-    type Conversation: Conversation;
+    type Conversation: Conversation + 'static;
 
     /// Where it is spoken; the marks say by which protocol of several.
     fn places(config: &Config) -> Vec<Place<'_>>;
@@ -49,6 +50,18 @@ pub trait Protocol: Sized {
         output: &mut Output,
         config: &Config,
     ) -> Option<usize>;
+
+    /// Answers the request at the beginning of `input` while one of another connection takes too long, and the worker
+    /// with it. As [`execute`](Self::execute), but without keys. `None` also for requests that wait until then.
+    fn answer_meanwhile(
+        _server: &Server,
+        _conversation: &mut Self::Conversation,
+        _input: &[u8],
+        _output: &mut Output,
+        _config: &Config,
+    ) -> Option<usize> {
+        None
+    }
 
     /// Appends the error that replaces the replies of a failed turn, and closes the conversation.
     fn refuse(conversation: &mut Self::Conversation, failure: &CommandError, output: &mut Output);
@@ -84,6 +97,16 @@ pub trait Protocol: Sized {
 
     /// A connection has ended, or is about to: nothing more of it is executed. May be called again.
     fn leave(&mut self, _conversation: &mut Self::Conversation) {}
+}
+
+/// The other connections of a worker, while a request of one takes long. Whoever executes it calls this from time to
+/// time, so that the others are not left without any answer.
+pub trait Bystanders {
+    /// Reads what has arrived, and lets the protocol answer what it can.
+    fn serve(&mut self);
+
+    /// The concrete type again.
+    fn into_any(self: Box<Self>) -> Box<dyn Any>;
 }
 
 /// The protocol's state of one connection, as far as the event loop needs it.

@@ -2,6 +2,7 @@
 //!
 //! A failure of the store in a turn belongs to all protocols: the outcome of all requests of the turn is unknown.
 
+use super::protocol::Bystanders;
 use crate::clients::unix_millis;
 use crate::command_error::{CommandError, StoreFailure};
 use crate::observe::times::Tick;
@@ -25,6 +26,8 @@ pub struct Turn {
     pub clock: Instant,
     /// The coarse clock when `clock` was read.
     pub tick: Tick,
+    /// The worker's other connections, while one executes.
+    pub bystanders: Option<Box<dyn Bystanders>>,
     server: Arc<Server>,
     // The store failed during this turn, whichever request noticed.
     failed: Option<CommandError>,
@@ -36,7 +39,7 @@ impl Turn {
     /// The turns of a worker that reads and writes keys through `keys`.
     pub fn new(server: Arc<Server>, keys: Worker) -> Self {
         let (clock, tick) = (Instant::now(), Tick::now());
-        Self { keys, now: 0, clock, tick, server, failed: None, failed_before: false }
+        Self { keys, now: 0, clock, tick, bystanders: None, server, failed: None, failed_before: false }
     }
 
     /// Begins a turn: all that is executed until [`Self::flush`] becomes durable together.

@@ -281,7 +281,6 @@ impl<'w> Call<'_, 'w> {
     /// Runs another command inside this one's transaction, as EXEC does with queued commands. Its reply, or its error,
     /// is appended to this one's.
     pub fn run(&mut self, entry: &'static Entry, args: Args<'_>) {
-        let mark = self.reply.mark();
         let mut call = Call {
             args,
             entry,
@@ -298,15 +297,21 @@ impl<'w> Call<'_, 'w> {
             in_transaction: true,
             is_served: false,
         };
+        call.run_within();
+        // HELLO may have changed the protocol.
+        self.reply.protocol = self.session.protocol;
+    }
+
+    /// Runs this command as a part of another one: writes its reply, or its error, and counts it.
+    pub fn run_within(&mut self) {
+        let (entry, args, mark) = (self.entry, self.args, self.reply.mark());
         let begun = Instant::now();
-        let result = call.apply();
-        let result = result.and_then(|()| match tracking::remembers(&entry.spec, call.session) {
-            true => tracking::remember(call.server, call.txn, call.session, &entry.spec, args),
+        let result = self.apply();
+        let result = result.and_then(|()| match tracking::remembers(&entry.spec, self.session) {
+            true => tracking::remember(self.server, self.txn, self.session, &entry.spec, args),
             false => Ok(()),
         });
         let time = begun.elapsed() + std::mem::take(&mut self.worker_state.slept);
-        // HELLO may have changed the protocol.
-        self.reply.protocol = self.session.protocol;
         let counters = &self.stats.commands[entry.index];
         counters.calls.add(1);
         if let Err(error) = result {
@@ -315,6 +320,7 @@ impl<'w> Call<'_, 'w> {
             if error.code() == "OOM" {
                 self.server.note_full();
             }
+            self.reply.protocol = self.session.protocol;
             self.reply.rollback(mark);
             self.reply.error(error.text());
             if error.store_failure().is_some() {

@@ -41,6 +41,10 @@ pub fn xreadgroup(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 
 fn read(call: &mut Call<'_, '_>, by_group: bool) -> Result<(), CommandError> {
     let options = Options::parse(call.args, by_group)?;
+    if options.blocks && call.worker_state.script_micros.is_some() {
+        let after = " command is not allowed with BLOCK option from scripts";
+        return Err(CommandError::showing("ERR ", call.args.at(0), after));
+    }
     let from = origins(call, &options)?;
     let is_done = wake(call, &options, &from)? || options.blocks && wait(call, &options, &from)?;
     if !is_done {
