@@ -71,6 +71,9 @@ fn by_name(l: Stack) -> Result<(), &'static str> {
     let mut flags = ScriptFlags::default();
     lua_pushnil(l);
     while lua_next(l, 1) != 0 {
+        if lua_type(l, -2) == NUMBER {
+            return Err("unknown argument given to redis.register_function");
+        }
         if lua_type(l, -2) != STRING {
             return Err("named argument key given to redis.register_function is not a string");
         }

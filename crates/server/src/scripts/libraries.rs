@@ -7,7 +7,7 @@
 use super::compiled::options;
 use crate::observe::log;
 use duramen_lua::{Function, Interpreter, Registered, is_name, library_header};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -94,7 +94,7 @@ impl Libraries {
         self.by_function.clear();
         for (at, library) in self.all.iter().enumerate() {
             for (place, (function, _)) in library.functions.iter().enumerate() {
-                self.by_function.insert(function.name.clone(), (at, place));
+                self.by_function.insert(function.name.to_ascii_lowercase(), (at, place));
             }
         }
         known.libraries.store(self.all.len(), Ordering::Relaxed);
@@ -135,15 +135,17 @@ impl Libraries {
             }
         }
         let kept: Vec<&Library> = self.all.iter().filter(|library| !is_replaced(library)).collect();
-        let mut names: Vec<&[u8]> = kept.iter().flat_map(|library| names_of(library)).collect();
+        // Two of one library may differ in case alone, as in Redis.
+        let mut names: HashSet<Vec<u8>> = kept.iter().flat_map(|library| names_of(library)).collect();
         for (library, _) in new {
-            for name in names_of(library) {
-                if names.contains(&name) {
-                    let name = String::from_utf8_lossy(name);
-                    return Err(format!("Function {name} already exists").into());
-                }
-                names.push(name);
+            if let Some(name) = names_of(library).find(|name| names.contains(name)) {
+                let name =
+                    library.functions.iter().find(|(function, _)| function.name.eq_ignore_ascii_case(&name));
+                let name = name.map_or_else(Vec::new, |(function, _)| function.name.clone());
+                let name = String::from_utf8_lossy(&name);
+                return Err(format!("Function {name} already exists").into());
             }
+            names.extend(names_of(library));
         }
         Ok(kept
             .into_iter()
@@ -152,9 +154,9 @@ impl Libraries {
             .collect())
     }
 
-    /// The function with this name, and the interpreter that runs it.
+    /// The function with this name in any case, and the interpreter that runs it.
     pub fn function(&mut self, name: &[u8]) -> Option<(&Registered, &Function, &mut Interpreter)> {
-        let (library, place) = *self.by_function.get(name)?;
+        let (library, place) = *self.by_function.get(&name.to_ascii_lowercase())?;
         let (registered, function) = self.all.get(library)?.functions.get(place)?;
         Some((registered, function, self.lua.as_mut()?))
     }
@@ -169,8 +171,9 @@ pub enum Words {
     Restore,
 }
 
-fn names_of(library: &Library) -> impl Iterator<Item = &[u8]> {
-    library.functions.iter().map(|(function, _)| &function.name[..])
+/// The names of its functions, which are found in any case.
+fn names_of(library: &Library) -> impl Iterator<Item = Vec<u8>> {
+    library.functions.iter().map(|(function, _)| function.name.to_ascii_lowercase())
 }
 
 fn no_memory() -> Refused {

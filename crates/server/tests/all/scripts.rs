@@ -367,7 +367,7 @@ fn clients_of_the_script_s_own_worker_are_answered_too() {
     std::thread::sleep(Duration::from_millis(100));
     clients[1].says("ping\r\nget k", &BUSY.repeat(2));
     clients[2].send("multi\r\n");
-    clients[3].says("set k v\r\nscript kill", &format!("{BUSY}+OK\r\n"));
+    clients[3].says("set k v\r\nfunction stats\r\nscript kill", &format!("{BUSY}{BUSY}+OK\r\n"));
     assert!(clients[0].line().starts_with("-ERR Script killed by user with SCRIPT KILL... script: "));
     // What was not answered meanwhile is executed now.
     clients[2].expect("+OK\r\n");

@@ -139,7 +139,7 @@ impl Ran {
             Err(RunError::Aborted) => return Err(CommandError::new("ERR script aborted")),
         };
         // As an error of the command it would take back what the script wrote.
-        let text = text.trim_ascii_end();
+        let text = without_line_end(&text);
         call.stats.commands[call.entry.index].failed.add(1);
         if !is_counted {
             call.stats.error(code_of(text));
@@ -147,6 +147,12 @@ impl Ran {
         call.reply.error(text);
         Ok(())
     }
+}
+
+/// As Redis drops line ends of an error.
+fn without_line_end(text: &[u8]) -> &[u8] {
+    let end = text.iter().rposition(|byte| !matches!(byte, b'\r' | b'\n'));
+    &text[..end.map_or(0, |last| last + 1)]
 }
 
 /// The first word of an error.
@@ -248,7 +254,7 @@ impl Replies for ScriptReply<'_> {
         if !is_counted {
             self.stats.error(code_of(text));
         }
-        self.reply.error(text.trim_ascii_end());
+        self.reply.error(without_line_end(text));
     }
 
     fn array(&mut self, count: usize) {

@@ -5,7 +5,9 @@ use super::script::{busy_error, kill};
 use crate::redis::command::admin::REDIS_VERSION;
 use crate::redis::command::call::subcommand_arguments_error;
 use crate::redis::command::{Args, Call, Command, CommandError};
+use crate::redis::resp::Reply;
 use crate::scripts::{Libraries, Library, Refused, Words, check};
+use crate::server::Server;
 use duramen_lua::ScriptFlags;
 use duramen_structures::dump::functions::{self, NotLibraries};
 use duramen_structures::{dump, glob};
@@ -300,8 +302,14 @@ fn stats(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if busy.is_none() {
         with_libraries(call, |_, _| Ok(()))?;
     }
-    let (libraries, functions) = call.server.libraries.counts();
-    let reply = &mut call.reply;
+    write_stats(call.server, &mut call.reply);
+    Ok(())
+}
+
+/// The reply of FUNCTION STATS, with the counts of the last worker that loaded libraries.
+pub fn write_stats(server: &Server, reply: &mut Reply<'_>) {
+    let busy = server.running_scripts.first();
+    let (libraries, functions) = server.libraries.counts();
     reply.map(2);
     reply.bulk(b"running_script");
     match busy {
@@ -325,5 +333,4 @@ fn stats(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     reply.count(libraries);
     reply.bulk(b"functions_count");
     reply.count(functions);
-    Ok(())
 }

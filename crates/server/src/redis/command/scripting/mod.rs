@@ -53,6 +53,13 @@ pub fn answer_meanwhile(
     let result = match entry.spec.name {
         "script|kill" => script::kill_running(server, false),
         "function|kill" => script::kill_running(server, true),
+        "function|stats" => match server.running_scripts.first().filter(|busy| !busy.is_function) {
+            Some(busy) => Err(script::busy_error(&busy)),
+            None => {
+                function::write_stats(server, &mut reply);
+                return true;
+            }
+        },
         "shutdown" if args.len() == 2 && args.is(1, "nosave") => {
             server.stop.request();
             return true;
