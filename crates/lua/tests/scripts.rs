@@ -569,3 +569,34 @@ fn a_library_that_fails_registers_nothing() {
         assert!(found.contains(wanted), "{code}: {found}");
     }
 }
+
+/// Runs a script on arguments of any bytes.
+fn run_bytes(script: &str, args: &[&[u8]]) -> Result<(), RunError> {
+    let mut lua = interpreter();
+    let function = lua.compile(script.as_bytes(), c"@user_script").unwrap();
+    let (mut none, mut args) = (std::iter::empty::<&[u8]>(), args.iter().copied());
+    lua.run(&function, false, &mut Echo::default(), &mut Text::default(), &mut none, &mut args, 0)
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_bytes_as_a_reply_become_a_value(bytes: Vec<u8>, sign in 0usize..12) {
+        let reply = [&b"*%~|$=:+-_#,"[sign..=sign], &bytes].concat();
+        let _ = run_bytes("return redis.pcall('reply', ARGV[1])", &[&reply]);
+    }
+
+    #[test]
+    fn any_bytes_are_decoded_or_refused(bytes: Vec<u8>, format in "[<>!=bBhHlLTiIcsfdx0-9 ]{0,12}") {
+        for script in ["return cmsgpack.unpack(ARGV[1])", "return cjson.decode(ARGV[1])", "return loadstring(ARGV[1])"] {
+            let _ = run_bytes(script, &[&bytes]);
+        }
+        let _ = run_bytes("return {struct.unpack(ARGV[2], ARGV[1])}", &[&bytes, format.as_bytes()]);
+        let _ = run_bytes("return struct.pack(ARGV[2], 1, 2, 'x', 3)", &[&bytes, format.as_bytes()]);
+    }
+
+    #[test]
+    fn any_first_line_is_read_or_refused(line in "#!(lua)?[ a-z=,\"'-]{0,40}\n?") {
+        let _ = duramen_lua::script_header(line.as_bytes());
+        let _ = duramen_lua::library_header(line.as_bytes());
+    }
+}
