@@ -14,11 +14,13 @@ use std::time::{Duration, Instant};
 use crate::failure::{Attempt, Failure, Result};
 use crate::server::{Server, duramen_program, find_program, free_port};
 
-/// Options of a run.
+#[derive(clap::Args)]
 pub struct Settings {
-    /// Clients at once, on one protocol after the other.
+    /// Number of clients
+    #[arg(long, default_value_t = 10_000)]
     pub count: usize,
-    /// The `duramen` program; built if not given.
+    /// The duramen program [default: built now]
+    #[arg(long, value_name = "PATH")]
     pub duramen: Option<PathBuf>,
 }
 

@@ -10,11 +10,13 @@ use serde_json::Value;
 
 use crate::failure::{Attempt, Failure, Result};
 
-/// Options of a run.
+#[derive(clap::Args)]
 pub struct Settings {
-    /// How long the crash driver runs.
+    /// How long the crash driver runs
+    #[arg(long, default_value_t = 3.0)]
     pub minutes: f64,
-    /// Whether to print the lines that were not executed.
+    /// Lists the lines that were not executed
+    #[arg(long)]
     pub missing: bool,
 }
 

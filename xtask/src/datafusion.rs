@@ -6,13 +6,16 @@ use std::process::Command;
 
 use crate::failure::{Attempt, Failure, Result};
 
-/// Options of a run.
+#[derive(clap::Args)]
 pub struct Settings {
-    /// The directory in which DataFusion is installed.
+    /// The directory for DataFusion [default: target/datafusion]
+    #[arg(long, value_name = "PATH", default_value_os_t = crate::repository().join("target/datafusion"), hide_default_value = true)]
     pub cache: PathBuf,
-    /// The number of queries, each with separate rows.
+    /// Number of queries, each with separate rows
+    #[arg(long, default_value_t = 20_000)]
     pub pairs: u64,
-    /// The seed of the first query; the next ones follow from it.
+    /// Repeats the seed of an earlier run
+    #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
 

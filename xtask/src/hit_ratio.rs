@@ -16,20 +16,26 @@ use crate::failure::{Attempt, Failure, Result};
 use crate::random::{Random, step};
 use crate::server::{Server, duramen_program, find_program, free_port};
 
-/// Options of a run.
+#[derive(clap::Args)]
 pub struct Settings {
-    /// The `duramen` program; built if not given.
-    pub duramen: Option<PathBuf>,
-    /// The limit of each cache, in mebibytes.
+    /// The limit of each cache in mebibytes
+    #[arg(long, default_value_t = 64)]
     pub limit: u64,
-    /// The number of distinct keys.
+    /// Number of distinct keys
+    #[arg(long, default_value_t = 500_000)]
     pub keys: usize,
-    /// Requests of each trace.
+    /// Requests of each trace
+    #[arg(long, default_value_t = 4_000_000)]
     pub requests: u64,
-    /// Skews of the distribution.
+    /// Skews of the zipfian distribution, separated by commas
+    #[arg(long, default_value = "0.8,0.9,1.0,1.1", value_delimiter = ',')]
     pub thetas: Vec<f64>,
-    /// Repeats the traces of an earlier run.
+    /// Repeats the traces of an earlier run
+    #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// The duramen program [default: built now, optimised]
+    #[arg(long, value_name = "PATH")]
+    pub duramen: Option<PathBuf>,
 }
 
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -8,16 +8,20 @@ use std::process::{Command, Stdio};
 
 use crate::failure::{Attempt, Failure, Result};
 
-/// Options of a run.
+#[derive(clap::Args)]
 pub struct Settings {
-    /// The directory of Kafka's libraries.
+    /// The directory for Kafka's libraries [default: target/kafka]
+    #[arg(long, value_name = "PATH", default_value_os_t = crate::repository().join("target/kafka"), hide_default_value = true)]
     pub cache: PathBuf,
-    /// Kills in each test that kills jobs.
+    /// Jobs to kill, on one thread; on two threads a third of that
+    #[arg(long, default_value_t = 50)]
     pub kills: u32,
-    /// Only the tests whose names contain this.
-    pub only: Option<String>,
-    /// Whether the tests are built with the release profile.
+    /// Builds the tests with optimisation
+    #[arg(long)]
     pub release: bool,
+    /// Only the test whose name begins with this
+    #[arg(value_name = "NAME")]
+    pub only: Option<String>,
 }
 
 /// The dependencies: the broker, and the library that writes its log.

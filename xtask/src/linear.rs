@@ -11,13 +11,16 @@ use std::process::{Command, Stdio};
 
 use crate::failure::{Attempt, Failure, Result};
 
-/// Options of a run.
+#[derive(clap::Args)]
 pub struct Settings {
-    /// The program, built with the feature `sql`; built now if not given.
+    /// The duramen program, built with the feature sql [default: built now]
+    #[arg(long, value_name = "PATH")]
     pub duramen: Option<PathBuf>,
-    /// How many of each thing; a quarter of them is measured first.
+    /// The largest number of each thing
+    #[arg(long, default_value_t = 10_000)]
     pub count: usize,
-    /// Only the cases whose names contain one of these.
+    /// Only the cases whose names contain one of these
+    #[arg(value_name = "NAME")]
     pub only: Vec<String>,
 }
 

@@ -62,7 +62,6 @@ mod torture;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
@@ -89,180 +88,26 @@ enum Check {
     /// Writes the generated parts of docs/configuration.md and docs/sql/, which tests compare
     Docs,
     /// Sends the same commands to redis-server and to duramen serve, and compares the replies
-    SideBySide {
-        /// The duramen program [default: built now]
-        #[arg(long, value_name = "PATH")]
-        duramen: Option<PathBuf>,
-        /// The redis-server program [default: the one in PATH]
-        #[arg(long, value_name = "PATH")]
-        redis: Option<PathBuf>,
-        /// Prints redis-server's replies and compares nothing
-        #[arg(long)]
-        record: bool,
-        /// Also compares the notifications that each command of the transcripts causes
-        #[arg(long)]
-        notifications: bool,
-        /// Sends this many random commands instead of the transcripts
-        #[arg(long, value_name = "COUNT")]
-        random: Option<u64>,
-        /// Repeats the random commands of an earlier run
-        #[arg(long, requires = "random")]
-        seed: Option<u64>,
-        /// Only the transcripts whose names contain one of these
-        #[arg(value_name = "NAME")]
-        only: Vec<String>,
-    },
+    SideBySide(side_by_side::Settings),
     /// Sends the same commands to memcached and to duramen serve, and compares the replies
-    SideBySideMemcached {
-        /// The duramen program [default: built now]
-        #[arg(long, value_name = "PATH")]
-        duramen: Option<PathBuf>,
-        /// The memcached program [default: the one in PATH]
-        #[arg(long, value_name = "PATH")]
-        memcached: Option<PathBuf>,
-        /// Prints memcached's replies and compares nothing
-        #[arg(long)]
-        record: bool,
-        /// Sends this many random commands instead of the transcripts
-        #[arg(long, value_name = "COUNT")]
-        random: Option<u64>,
-        /// Repeats the random commands of an earlier run
-        #[arg(long, requires = "random")]
-        seed: Option<u64>,
-        /// Only the transcripts whose names contain one of these
-        #[arg(value_name = "NAME")]
-        only: Vec<String>,
-    },
+    SideBySideMemcached(side_by_side::memcached::Settings),
     /// Runs programmes with real client libraries, which it installs from their registries, against duramen serve
-    Clients {
-        /// The duramen program [default: built now]
-        #[arg(long, value_name = "PATH")]
-        duramen: Option<PathBuf>,
-        /// Runs those of Redis against this redis-server instead
-        #[arg(long, value_name = "PATH")]
-        redis: Option<PathBuf>,
-        /// Runs those of memcached against this memcached instead
-        #[arg(long, value_name = "PATH")]
-        memcached: Option<PathBuf>,
-        /// Where libraries are installed [default: target/clients]
-        #[arg(long, value_name = "PATH")]
-        cache: Option<PathBuf>,
-        /// Only the clients whose names contain one of these
-        #[arg(value_name = "NAME")]
-        only: Vec<String>,
-    },
+    Clients(clients::Settings),
     /// Runs the tests of Redis's source against duramen serve, and compares the failures with the known ones
-    RedisTests {
-        /// Redis 7.0's source, unpacked: `apt-get source redis` gets it
-        #[arg(long, value_name = "DIRECTORY")]
-        source: PathBuf,
-        /// The duramen program [default: built now]
-        #[arg(long, value_name = "PATH")]
-        duramen: Option<PathBuf>,
-        /// Only the units whose names contain one of these
-        #[arg(value_name = "UNIT")]
-        only: Vec<String>,
-    },
+    RedisTests(redis_tests::Settings),
     /// Compares random SQL queries over random streams with DataFusion, which it installs
     #[command(name = "datafusion")]
-    DataFusion {
-        /// The directory for DataFusion [default: target/datafusion]
-        #[arg(long, value_name = "PATH")]
-        cache: Option<PathBuf>,
-        /// Number of queries, each with separate rows
-        #[arg(long, default_value_t = 20_000)]
-        pairs: u64,
-        /// Repeats the seed of an earlier run
-        #[arg(long, default_value_t = 1)]
-        seed: u64,
-    },
+    DataFusion(datafusion::Settings),
     /// Compares SQL expressions with Apache Flink, which it fetches
-    Flink {
-        /// The directory for Flink [default: target/flink]
-        #[arg(long, value_name = "PATH")]
-        cache: Option<PathBuf>,
-        /// Writes Flink's answers to testdata/stream/flink
-        #[arg(long)]
-        record: bool,
-        /// Only the files whose names contain one of these
-        #[arg(value_name = "NAME")]
-        only: Vec<String>,
-    },
+    Flink(flink::Settings),
     /// Measures SQL scripts with many of one thing, and with four times as many
-    Linear {
-        /// The duramen program, built with the feature sql [default: built now]
-        #[arg(long, value_name = "PATH")]
-        duramen: Option<PathBuf>,
-        /// The largest number of each thing
-        #[arg(long, default_value_t = 10_000)]
-        count: usize,
-        /// Only the cases whose names contain one of these
-        #[arg(value_name = "NAME")]
-        only: Vec<String>,
-    },
+    Linear(linear::Settings),
     /// Measures Nexmark's queries, hand-written loops and DataFusion, which it installs, and prints a table
-    Nexmark {
-        /// The duramen program, built with the feature sql [default: built now]
-        #[arg(long, value_name = "PATH")]
-        duramen: Option<PathBuf>,
-        /// The directory for DataFusion [default: target/datafusion]
-        #[arg(long, value_name = "DIRECTORY")]
-        cache: Option<PathBuf>,
-        /// Number of events
-        #[arg(long, default_value_t = 1_000_000, value_name = "COUNT")]
-        events: u64,
-        /// How often each query runs; medians are printed
-        #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
-        rounds: u32,
-        /// Compares each query's result with DataFusion's, and measures nothing
-        #[arg(long)]
-        compare: bool,
-    },
+    Nexmark(nexmark::Settings),
     /// Fetches Apache Kafka, and runs the tests of the SQL connectors to it, with kills of jobs and brokers
-    Kafka {
-        /// The directory for Kafka's libraries [default: target/kafka]
-        #[arg(long, value_name = "PATH")]
-        cache: Option<PathBuf>,
-        /// Jobs to kill, on one thread; on two threads a third of that
-        #[arg(long, default_value_t = 50)]
-        kills: u32,
-        /// Builds the tests with optimisation
-        #[arg(long)]
-        release: bool,
-        /// Only the test whose name begins with this
-        #[arg(value_name = "NAME")]
-        only: Option<String>,
-    },
+    Kafka(kafka::Settings),
     /// Writes, kills the writer at random times, and checks the acknowledged data
-    Torture {
-        /// Duration
-        #[arg(long, default_value_t = 60)]
-        seconds: u64,
-        /// Medium of the store
-        #[arg(long, value_enum, default_value = "shm")]
-        medium: torture::Medium,
-        /// The store's durability
-        #[arg(long, value_enum, default_value = "every-write")]
-        durability: torture::Durability,
-        /// Kind of index: hash or ordered
-        #[arg(long, default_value_t = duramen::IndexKind::Hash)]
-        index: duramen::IndexKind,
-        /// Where the index is kept: dram, or persistent (here with a checkpoint for each MiB written)
-        #[arg(long, default_value_t = duramen::Residence::Dram)]
-        residence: duramen::Residence,
-        /// Repeats the operations and pauses of an earlier run [default: from the clock]
-        #[arg(long)]
-        seed: Option<u64>,
-        /// Threads that write
-        #[arg(long, default_value_t = 4)]
-        writers: usize,
-        /// The interface that the writers use
-        #[arg(long, value_enum, default_value = "both")]
-        part: torture::Part,
-        /// The duramen program [default: built now]
-        #[arg(long, value_name = "PATH")]
-        duramen: Option<PathBuf>,
-    },
+    Torture(torture::Settings),
     /// Crashes the engine on a simulated medium by seed; `-- --help` lists the options of duramen-crash
     Crash {
         /// Plants bugs and shows that each is caught
@@ -279,41 +124,9 @@ enum Check {
         arguments: Vec<String>,
     },
     /// Cuts the power of a virtual machine under load, and checks the acknowledged data
-    PowerCut {
-        /// Cuts under load for each medium and durability
-        #[arg(long, default_value_t = 3)]
-        cuts: u64,
-        /// Medium of the store [default: all]
-        #[arg(long, value_enum)]
-        medium: Option<power_cut::Medium>,
-        /// The store's durability [default: every-write, and on files also interval]
-        #[arg(long, value_enum)]
-        durability: Option<power_cut::Durability>,
-        /// Repeats the operations and times of an earlier run [default: from the clock]
-        #[arg(long)]
-        seed: Option<u64>,
-        /// Clients that write
-        #[arg(long, default_value_t = 4)]
-        writers: usize,
-        /// How the machine runs [default: KVM if a guest runs with it, else translation]
-        #[arg(long, value_enum)]
-        accelerator: Option<power_cut::Accelerator>,
-        /// The duramen program [default: built now, without shared libraries]
-        #[arg(long, value_name = "PATH")]
-        duramen: Option<PathBuf>,
-        /// Injects a failure, which must be found
-        #[arg(long, value_enum, hide = true)]
-        fault: Option<power_cut::Fault>,
-    },
+    PowerCut(power_cut::Settings),
     /// Counts the lines and branches of the engine that its tests and the crash driver execute
-    Coverage {
-        /// How long the crash driver runs
-        #[arg(long, default_value_t = 3.0)]
-        minutes: f64,
-        /// Lists the lines that were not executed
-        #[arg(long)]
-        missing: bool,
-    },
+    Coverage(coverage::Settings),
     /// Copies the tree with the planted bugs of `crates/checks/planted`, to `target/planted/tree`
     Planted {
         /// Writes the patches from the copy, which was edited
@@ -369,144 +182,23 @@ enum Check {
         seconds: u64,
     },
     /// Races clients of four workers on one key, and checks the order of its events and of its waiting clients
-    Order {
-        /// Rounds of each kind
-        #[arg(long, default_value_t = 10_000)]
-        rounds: u64,
-        /// The duramen program [default: built now]
-        #[arg(long, value_name = "PATH")]
-        duramen: Option<PathBuf>,
-    },
+    Order(order::Settings),
     /// Measures duramen serve from its start to the first reply, after a clean end and after SIGKILL
     ///
     /// An optimised program loads large stores faster: cargo run --release -p xtask -- restart
-    Restart {
-        /// Numbers of records, separated by commas
-        #[arg(long, default_value = "100000,1000000", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
-        keys: Vec<u64>,
-        /// Kinds of index: hash or ordered, separated by commas
-        #[arg(long, default_value = "hash,ordered", value_delimiter = ',')]
-        index: Vec<duramen::IndexKind>,
-        /// Media of the stores, separated by commas
-        #[arg(long, value_enum, default_value = "shm,file", value_delimiter = ',')]
-        medium: Vec<restart::Medium>,
-        /// The directory for stores on files [default: that for temporary files]
-        #[arg(long, value_name = "PATH")]
-        directory: Option<PathBuf>,
-        /// Measured starts of each kind
-        #[arg(long, default_value_t = 3)]
-        starts: usize,
-        /// Drops a file's pages from the page cache before each start
-        #[arg(long)]
-        cold: bool,
-        /// Repeats the keys of an earlier run
-        #[arg(long, default_value_t = 1)]
-        seed: u64,
-        /// Writes the results as JSON
-        #[arg(long, value_name = "FILE")]
-        json: Option<PathBuf>,
-        /// The duramen program [default: built now, optimised]
-        #[arg(long, value_name = "PATH")]
-        duramen: Option<PathBuf>,
-        /// Also measures redis-server with AOF always, after SIGKILL
-        #[arg(long)]
-        redis: bool,
-        /// Content of the stores
-        #[arg(long, value_enum, default_value_t = restart::Content::Strings)]
-        content: restart::Content,
-        /// Further arguments of duramen serve, after --
-        #[arg(last = true)]
-        arguments: Vec<String>,
-    },
+    Restart(restart::Settings),
     /// Compares large hashes, lists and sorted sets with redis-server's: memory, waits of other clients during growth,
     /// and deletions. Or compares the memory of items with memcached's
-    Millions {
-        /// Elements of each value
-        #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
-        elements: u64,
-        /// The duramen program [default: built now, optimised]
-        #[arg(long, value_name = "PATH")]
-        duramen: Option<PathBuf>,
-        /// The redis-server program [default: the one in PATH]
-        #[arg(long, value_name = "PATH")]
-        redis: Option<PathBuf>,
-        /// The memcached program [default: the one in PATH]
-        #[arg(long, value_name = "PATH")]
-        memcached: Option<PathBuf>,
-        /// The values to compare
-        #[arg(long, value_enum, default_value_t = millions::Measured::Redis)]
-        content: millions::Measured,
-        /// Further arguments of duramen serve, after --
-        #[arg(last = true)]
-        arguments: Vec<String>,
-    },
+    Millions(millions::Settings),
     /// Opens thousands of clients at once, on both protocols, and measures their cost
-    Connections {
-        /// Number of clients
-        #[arg(long, default_value_t = 10_000)]
-        count: usize,
-        /// The duramen program [default: built now]
-        #[arg(long, value_name = "PATH")]
-        duramen: Option<PathBuf>,
-    },
+    Connections(connections::Settings),
     /// Measures every command as its data grows, and compares the times with redis-server's
-    Cost {
-        /// The duramen program [default: built now, optimised unless --quick]
-        #[arg(long, value_name = "PATH")]
-        duramen: Option<PathBuf>,
-        /// The redis-server program [default: the one in PATH]
-        #[arg(long, value_name = "PATH")]
-        redis: Option<PathBuf>,
-        /// Only n = 10,000, with limits that suit the tests' build; quadratic commands still exceed them
-        #[arg(long)]
-        quick: bool,
-        /// Begins no new case after this many seconds; the seed draws the order of the cases
-        #[arg(long)]
-        seconds: Option<u64>,
-        /// Draws the cases of an earlier run with --seconds [default: from the clock]
-        #[arg(long, requires = "seconds")]
-        seed: Option<u64>,
-        /// Only the cases of this family, or whose commands contain this
-        #[arg(value_name = "NAME")]
-        only: Vec<String>,
-    },
+    Cost(cost::Settings),
     /// Compares the hit ratios of caches with a memory limit: duramen, memcached, redis, and simulated LRU and S3-FIFO
-    HitRatio {
-        /// The limit of each cache in mebibytes
-        #[arg(long, default_value_t = 64)]
-        limit: u64,
-        /// Number of distinct keys
-        #[arg(long, default_value_t = 500_000)]
-        keys: usize,
-        /// Requests of each trace
-        #[arg(long, default_value_t = 4_000_000)]
-        requests: u64,
-        /// Skews of the zipfian distribution, separated by commas
-        #[arg(long, default_value = "0.8,0.9,1.0,1.1", value_delimiter = ',')]
-        thetas: Vec<f64>,
-        /// Repeats the traces of an earlier run
-        #[arg(long, default_value_t = 1)]
-        seed: u64,
-        /// The duramen program [default: built now, optimised]
-        #[arg(long, value_name = "PATH")]
-        duramen: Option<PathBuf>,
-    },
+    HitRatio(hit_ratio::Settings),
     /// Compares duramen bench mem with independent tools in alternating runs; needs a quiet machine
     #[command(name = "bench-mem-check")]
-    MemoryFigures {
-        /// Rounds of each tool
-        #[arg(long, default_value_t = 7)]
-        rounds: usize,
-        /// Mebibytes of memory
-        #[arg(long, default_value_t = 1024)]
-        mebibytes: u64,
-        /// Seconds of one run
-        #[arg(long, default_value_t = 1.0)]
-        seconds: f64,
-        /// The duramen program [default: built now]
-        #[arg(long, value_name = "PATH")]
-        duramen: Option<PathBuf>,
-    },
+    MemoryFigures(bench_mem_check::Settings),
     /// The process that the torture kills
     #[command(hide = true)]
     TortureChild(torture::child::Settings),
@@ -529,78 +221,22 @@ fn run(check: Check) -> Result<bool> {
     match check {
         Check::Tidy { bless, wrap } => tidy::run(&repository(), bless, wrap),
         Check::Docs => docs(),
-        Check::SideBySide { duramen, redis, record, notifications, random, seed, only } => {
-            let settings =
-                side_by_side::Settings { duramen, redis, only, record, notifications, random, seed };
-            side_by_side::run(&repository(), settings)
-        }
-        Check::SideBySideMemcached { duramen, memcached, record, random, seed, only } => {
-            let settings =
-                side_by_side::memcached::Settings { duramen, memcached, only, record, random, seed };
-            side_by_side::memcached::run(&repository(), settings)
-        }
-        Check::RedisTests { source, duramen, only } => {
-            redis_tests::run(&repository(), redis_tests::Settings { source, duramen, only })
-        }
-        Check::Clients { duramen, redis, memcached, cache, only } => {
-            let cache = cache.unwrap_or_else(|| repository().join("target/clients"));
-            clients::run(&clients::Settings { duramen, redis, memcached, cache, only })
-        }
-        Check::Connections { count, duramen } => connections::run(&connections::Settings { count, duramen }),
-        Check::Cost { duramen, redis, quick, seconds, seed, only } => {
-            let part = seconds.map(|seconds| cost::Drawn {
-                time: Duration::from_secs(seconds),
-                seed: seed.unwrap_or_else(random::fresh_seed),
-            });
-            cost::run(&repository(), cost::Settings { duramen, redis, quick, part, only })
-        }
-        Check::HitRatio { limit, keys, requests, thetas, seed, duramen } => {
-            hit_ratio::run(hit_ratio::Settings { duramen, limit, keys, requests, thetas, seed })
-        }
-        Check::DataFusion { cache, pairs, seed } => {
-            let cache = cache.unwrap_or_else(|| repository().join("target/datafusion"));
-            datafusion::run(&repository(), &datafusion::Settings { cache, pairs, seed })
-        }
-        Check::Nexmark { duramen, cache, events, rounds, compare } => {
-            let cache = cache.unwrap_or_else(|| repository().join("target/datafusion"));
-            nexmark::run(&repository(), &nexmark::Settings { duramen, cache, events, rounds, compare })
-        }
-        Check::Flink { cache, record, only } => {
-            let cache = cache.unwrap_or_else(|| repository().join("target/flink"));
-            flink::run(&repository(), &flink::Settings { cache, record, only })
-        }
-        Check::Linear { duramen, count, only } => {
-            linear::run(&repository(), &linear::Settings { duramen, count, only })
-        }
-        Check::Kafka { cache, kills, release, only } => {
-            let cache = cache.unwrap_or_else(|| repository().join("target/kafka"));
-            kafka::run(&repository(), &kafka::Settings { cache, kills, release, only })
-        }
-        Check::Torture { seconds, medium, durability, index, residence, seed, writers, part, duramen } => {
-            let seed = seed.unwrap_or_else(random::fresh_seed);
-            let settings = torture::Settings {
-                seconds,
-                medium,
-                durability,
-                index,
-                residence,
-                seed,
-                writers,
-                part,
-                duramen,
-            };
-            torture::run(&settings)
-        }
-        Check::PowerCut { cuts, medium, durability, seed, writers, accelerator, duramen, fault } => {
-            let seed = seed.unwrap_or_else(random::fresh_seed);
-            let settings =
-                power_cut::Settings { cuts, medium, durability, seed, writers, accelerator, duramen, fault };
-            power_cut::run(&settings)
-        }
+        Check::SideBySide(settings) => side_by_side::run(&repository(), settings),
+        Check::SideBySideMemcached(settings) => side_by_side::memcached::run(&repository(), settings),
+        Check::RedisTests(settings) => redis_tests::run(&repository(), settings),
+        Check::Clients(settings) => clients::run(&settings),
+        Check::Connections(settings) => connections::run(&settings),
+        Check::Cost(settings) => cost::run(&repository(), settings),
+        Check::HitRatio(settings) => hit_ratio::run(settings),
+        Check::DataFusion(settings) => datafusion::run(&repository(), &settings),
+        Check::Nexmark(settings) => nexmark::run(&repository(), &settings),
+        Check::Flink(settings) => flink::run(&repository(), &settings),
+        Check::Linear(settings) => linear::run(&repository(), &settings),
+        Check::Kafka(settings) => kafka::run(&repository(), &settings),
+        Check::Torture(settings) => torture::run(&settings),
+        Check::PowerCut(settings) => power_cut::run(&settings),
         Check::Crash { mutants, arguments } => crash(mutants, &arguments),
-        Check::Coverage { minutes, missing } => {
-            coverage::run(&repository(), &coverage::Settings { minutes, missing })
-        }
+        Check::Coverage(settings) => coverage::run(&repository(), &settings),
         Check::Planted { save } => {
             let planted = planted::Planted::of(&repository())?;
             if save {
@@ -622,46 +258,11 @@ fn run(check: Check) -> Result<bool> {
         }
         Check::Stress { seed, minutes } => checking::stress(&repository(), seed, minutes),
         Check::Brim { seed, seconds } => checking::brim(&repository(), seed, seconds),
-        Check::Order { rounds, duramen } => order::run(order::Settings { duramen, rounds }),
+        Check::Order(settings) => order::run(settings),
         Check::BenchPeers { arguments } => bench_peers(&arguments),
-        Check::Restart {
-            keys,
-            index,
-            medium,
-            directory,
-            starts,
-            cold,
-            seed,
-            json,
-            duramen,
-            redis,
-            content,
-            arguments,
-        } => {
-            let settings = restart::Settings {
-                content,
-                keys,
-                indexes: index,
-                media: medium,
-                directory,
-                starts,
-                cold,
-                seed,
-                json,
-                duramen,
-                redis,
-                arguments,
-            };
-            restart::run(&repository(), &settings)
-        }
-        Check::Millions { elements, duramen, redis, memcached, content, arguments } => {
-            let settings = millions::Settings { elements, duramen, redis, memcached, content, arguments };
-            millions::run(&repository(), &settings)
-        }
-        Check::MemoryFigures { rounds, mebibytes, seconds, duramen } => {
-            let settings = bench_mem_check::Settings { rounds, mebibytes, seconds, duramen };
-            bench_mem_check::run(&repository(), &settings)
-        }
+        Check::Restart(settings) => restart::run(&repository(), &settings),
+        Check::Millions(settings) => millions::run(&repository(), &settings),
+        Check::MemoryFigures(settings) => bench_mem_check::run(&repository(), &settings),
         Check::TortureChild(settings) => torture::child::run(&settings),
     }
 }

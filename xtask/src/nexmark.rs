@@ -11,17 +11,22 @@ use serde_json::Value;
 use crate::datafusion::python;
 use crate::failure::{Attempt, Failure, Result};
 
-/// Options of a run.
+#[derive(clap::Args)]
 pub struct Settings {
-    /// The program, built with the feature `sql`; built now if not given.
+    /// The duramen program, built with the feature sql [default: built now]
+    #[arg(long, value_name = "PATH")]
     pub duramen: Option<PathBuf>,
-    /// Where DataFusion is installed.
+    /// The directory for DataFusion [default: target/datafusion]
+    #[arg(long, value_name = "DIRECTORY", default_value_os_t = crate::repository().join("target/datafusion"), hide_default_value = true)]
     pub cache: PathBuf,
-    /// Events of all three tables together.
+    /// Number of events
+    #[arg(long, default_value_t = 1_000_000, value_name = "COUNT")]
     pub events: u64,
-    /// How often each query runs.
+    /// How often each query runs; medians are printed
+    #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
-    /// Whether to compare results, and measure nothing.
+    /// Compares each query's result with DataFusion's, and measures nothing
+    #[arg(long)]
     pub compare: bool,
 }
 

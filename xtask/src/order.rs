@@ -22,12 +22,14 @@ use crate::failure::{Attempt, Failure, Result};
 use crate::server::{Server, duramen_program};
 use duramen_resp::{Connection, Reply, encode_command};
 
-/// Options of a run.
+#[derive(clap::Args)]
 pub struct Settings {
-    /// The `duramen` program; built if not given.
-    pub duramen: Option<PathBuf>,
-    /// Rounds of each kind.
+    /// Rounds of each kind
+    #[arg(long, default_value_t = 10_000)]
     pub rounds: u64,
+    /// The duramen program [default: built now]
+    #[arg(long, value_name = "PATH")]
+    pub duramen: Option<PathBuf>,
 }
 
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -47,6 +47,8 @@ const UNITS: &[&str] = &[
     "unit/tracking",
     "unit/protocol",
     "unit/auth",
+    "unit/acl",
+    "unit/acl-v2",
     "unit/quit",
     "unit/info",
     "unit/info-command",
@@ -66,8 +68,15 @@ const UNITS: &[&str] = &[
 ];
 
 /// The units that only run against servers that they have started.
-const OWN_SERVERS: &[&str] =
-    &["unit/auth", "unit/info", "unit/limits", "unit/obuf-limits", "unit/pubsubshard"];
+const OWN_SERVERS: &[&str] = &[
+    "unit/auth",
+    "unit/acl",
+    "unit/acl-v2",
+    "unit/info",
+    "unit/limits",
+    "unit/obuf-limits",
+    "unit/pubsubshard",
+];
 
 /// The program that such tests start as redis-server, with the path of a file of directives. The tests read from its
 /// output that it is ready, so it prints that line. The store must lie in the directory that the file names. Directives
@@ -87,13 +96,16 @@ const SKIPPED: &str = "testdata/protocol/redis-tests-skipped.txt";
 /// The suite ends a unit that takes longer.
 const UNIT_SECONDS_MAX: &str = "300";
 
-/// Options of a run.
+#[derive(clap::Args)]
 pub struct Settings {
-    /// Redis's source, unpacked.
+    /// Redis 7.0's source, unpacked: `apt-get source redis` gets it
+    #[arg(long, value_name = "DIRECTORY")]
     pub source: PathBuf,
-    /// The duramen program.
+    /// The duramen program [default: built now]
+    #[arg(long, value_name = "PATH")]
     pub duramen: Option<PathBuf>,
-    /// Only the units whose names contain one of these.
+    /// Only the units whose names contain one of these
+    #[arg(value_name = "UNIT")]
     pub only: Vec<String>,
 }
 

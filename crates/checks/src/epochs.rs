@@ -3,7 +3,6 @@
 use crate::Planted::{Bug, Relaxed};
 use crate::check;
 use crate::medium::ModelMedium;
-use duramen_log::DirtyBlocks;
 use duramen_log::blocks::Blocks;
 use duramen_log::durability::{Activity, Epochs};
 use duramen_log::format::holes::Holes;
@@ -12,8 +11,8 @@ use duramen_log::format::record::Appended;
 use duramen_log::format::superblock::Regime;
 use duramen_log::format::{Epoch, Extent, Generation, HEAD_BYTES, Secret, block};
 use duramen_log::mutants::Mutant;
-use duramen_log::open_block::OpenBlock;
 use duramen_log::open_block::Purpose;
+use duramen_log::open_block::{DirtyBlocks, OpenBlock};
 use duramen_log::sync::Arc;
 use duramen_log::sync::atomic::AtomicU64;
 use duramen_log::sync::atomic::Ordering::SeqCst;

@@ -46,11 +46,15 @@ impl Planted {
             Self::Relaxed(file, text) => {
                 let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
                 let source = std::fs::read_to_string(&path).unwrap();
-                let line = source.lines().position(|line| line.contains(text));
-                let line = line.unwrap_or_else(|| {
+                let mut lines = (1..).zip(source.lines()).filter(|(_, line)| line.contains(text));
+                let Some((line, _)) = lines.next() else {
                     panic!("{file} has no line with \"{text}\", which a model weakens: name another")
-                });
-                format!("line:{file}:{}", line + 1)
+                };
+                assert!(
+                    lines.next().is_none(),
+                    "{file} has several lines with \"{text}\", but a model weakens one line: give a longer part of it"
+                );
+                format!("line:{file}:{line}")
             }
         }
     }

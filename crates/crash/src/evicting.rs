@@ -66,8 +66,8 @@ struct Run {
 impl Run {
     fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x6576_6963_7400);
-        let by = [EvictBy::Recency, EvictBy::Recency, EvictBy::Frequency, EvictBy::Chance, EvictBy::Expiry]
-            [rng.below(5) as usize];
+        // Recency, the first of all, comes twice.
+        let by = EvictBy::ALL[(rng.below(1 + EvictBy::ALL.len() as u64) as usize).saturating_sub(1)];
         let extent_bytes = [512, 512, 1024][rng.below(3) as usize];
         Self {
             seed,

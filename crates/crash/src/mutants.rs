@@ -118,7 +118,7 @@ static LOST: [(Lost, &str); 13] = [
         "line/every-write",
     ),
     // A commit does not flush what the epoch wrote.
-    (lost!("EpochNotFlushed", "log", "dirty.rs", "fn flush", "medium.flush("), "line/interval"),
+    (lost!("EpochNotFlushed", "log", "open_block.rs", "fn flush", "medium.flush("), "line/interval"),
     // Recovery does not flush what a dead process left in the caches.
     (
         lost!(

@@ -158,7 +158,7 @@ pub type OnProgress = Arc<dyn Fn(Progress) + Send + Sync>;
 pub enum EvictBy {
     /// Keys that were not read recently.
     Recency,
-    /// Keys that were seldom read.
+    /// The same keys as [`Recency`](Self::Recency), which counts reads too, but without the times of reads (4 MiB).
     Frequency,
     /// Random keys.
     Chance,
@@ -167,6 +167,9 @@ pub enum EvictBy {
 }
 
 impl EvictBy {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Recency, Self::Frequency, Self::Chance, Self::Expiry];
+
     /// Whether reads of keys must be counted.
     pub(crate) fn asks_for_reads(self) -> bool {
         matches!(self, Self::Recency | Self::Frequency)
@@ -187,24 +190,12 @@ pub struct Eviction {
 impl Eviction {
     /// The policy as a number, which is not 0.
     pub(crate) fn code(self) -> u64 {
-        let by = match self.by {
-            EvictBy::Recency => 1,
-            EvictBy::Frequency => 2,
-            EvictBy::Chance => 3,
-            EvictBy::Expiry => 4,
-        };
-        by << 1 | u64::from(self.volatile_only || self.by == EvictBy::Expiry)
+        (self.by as u64 + 1) << 1 | u64::from(self.volatile_only || self.by == EvictBy::Expiry)
     }
 
     /// The policy of a number that [`code`](Self::code) made.
     pub(crate) fn of_code(code: u64) -> Option<Self> {
-        let by = match code >> 1 {
-            1 => EvictBy::Recency,
-            2 => EvictBy::Frequency,
-            3 => EvictBy::Chance,
-            4 => EvictBy::Expiry,
-            _ => return None,
-        };
+        let by = EvictBy::ALL.into_iter().find(|by| *by as u64 + 1 == code >> 1)?;
         Some(Self { by, volatile_only: code & 1 != 0 })
     }
 }

@@ -32,6 +32,7 @@ use crate::get::value::{Meta, Room};
 use crate::records::Records;
 use crate::transaction::state::{Over, Running, Transactions};
 use crate::{Error, KEY_BYTES_MAX, Result, VALUE_BYTES_MAX};
+use duramen_index::either::Locked;
 use duramen_log::appender::Appender;
 use duramen_log::durability::{Activity, Epochs};
 use duramen_log::format::{Epoch, Owner, Version};
@@ -330,10 +331,14 @@ pub(crate) fn clear_pending<M: Medium>(
         let Some(table) = records.tables.find(owner, &mut last) else { continue };
         // The group's reader epoch keeps the record. A hash index needs no key, and so not the record's line.
         let key = if table.index.ordered().is_some() { records.record(at).key() } else { &[] };
-        let locked = table.index.lock(hash, &guard);
-        // Not found: overwritten in the meantime, or moved by the compactor, which drained it.
-        if let Some(place) = locked.find(key, |slot| slot.location() == at) {
-            place.set(place.get().with_pending(false));
-        }
+        clear_pending_at(&table.index.lock(hash, &guard), key, at);
+    }
+}
+
+/// Clears the pending mark of the slot that points to the record at `at`.
+pub(crate) fn clear_pending_at(locked: &Locked<'_>, key: &[u8], at: Offset) {
+    // Not found: overwritten in the meantime, or moved by the compactor, which drained it.
+    if let Some(place) = locked.find(key, |slot| slot.location() == at) {
+        place.set(place.get().with_pending(false));
     }
 }

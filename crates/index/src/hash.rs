@@ -217,7 +217,7 @@ impl Change {
                 Ok(_) => {
                     // Elsewhere than on x86-64 an exchange is no fence: a load with Acquire may pass it.
                     if !cfg!(target_arch = "x86_64") {
-                        reclaim::published();
+                        reclaim::published()
                     }
                     return true;
                 }

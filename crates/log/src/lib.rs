@@ -15,7 +15,6 @@
 pub mod appender;
 pub mod blocks;
 pub mod cell;
-mod dirty;
 pub mod durability;
 mod error;
 mod finalizing;
@@ -35,7 +34,7 @@ use duramen_media::{Granularity, LINE_BYTES, Medium, Offset};
 use format::record::HEADER_BYTES;
 use format::superblock::Superblock;
 use format::{Epoch, Extent, block};
-use open_block::{OpenBlock, Purpose};
+use open_block::{DirtyBlocks, OpenBlock, Purpose};
 use phase::{Phase, Phases};
 use space::Space;
 use supply::Reserving;
@@ -43,7 +42,6 @@ use sync::atomic::AtomicU64;
 use sync::atomic::Ordering::Relaxed;
 use sync::{Mutex, MutexGuard, lock, rank};
 
-pub use dirty::DirtyBlocks;
 pub use error::{Error, ErrorKind, Result};
 pub use format::record::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 

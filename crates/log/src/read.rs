@@ -11,7 +11,6 @@
 //!    compactor, up to the tail of a sealed block that holds no cell: nobody stores there any more, and only the
 //!    compactor frees it.
 
-use crate::KEY_BYTES_MAX;
 use crate::blocks::{Blocks, Use};
 use crate::format::record::{
     HEAD_BYTES_MAX, HEADER_BYTES, Head, Header, Kind, TRAILER_BYTES, body_crc, key_places,
@@ -193,6 +192,16 @@ pub fn verify_unverified<M: Medium>(medium: &M, blocks: &Blocks, at: Offset) -> 
     verify(medium, at, blocks.offset(blocks.extent_of(at.0)), end, blocks.seeds(block))
 }
 
+/// The length of a damaged record, where its header is whole: that has a check of its own.
+pub fn damaged_bytes<M: Medium>(medium: &M, blocks: &Blocks, at: Offset) -> Option<u64> {
+    match verify_unverified(medium, blocks, at) {
+        Err(Wrong::Header | Wrong::Check | Wrong::Unreadable) => None,
+        Ok(()) | Err(Wrong::Checksum { .. }) => {
+            claimed(medium, at, blocks.end_of_records(at.0)).map(|(_, header)| header.record_bytes())
+        }
+    }
+}
+
 /// Whether `key` is stored at `at`, before `end`.
 fn holds<M: Medium>(medium: &M, at: Offset, end: u64, key: &[u8]) -> bool {
     let mut piece = [0; 64];
@@ -230,26 +239,6 @@ pub fn was_of<M: Medium>(
         let (found, wanted) = sums(medium, at, &header, body);
         found == wanted
     }
-}
-
-/// The keys that a damaged record may have had, by its own bytes: one for each place where a key begins. None is
-/// verified.
-pub fn claimed_keys<M: Medium>(medium: &M, at: Offset, end: u64, owned: bool) -> Vec<Vec<u8>> {
-    if is_unreadable(medium, at, end) || at.0 + HEADER_BYTES > end {
-        return Vec::new();
-    }
-    let mut head = [0; HEADER_BYTES as usize];
-    medium.load_pieces(at, &mut head);
-    let bytes = Head::new(&head).key_bytes();
-    let key = |from: u64| {
-        let fits = bytes <= KEY_BYTES_MAX as u64 && at.0 + from + bytes <= end;
-        fits.then(|| {
-            let mut key = vec![0; bytes as usize];
-            medium.load_pieces(at.plus(from), &mut key);
-            key
-        })
-    };
-    key_places(owned).into_iter().filter_map(key).collect()
 }
 
 /// The first `bytes` bytes of a block.

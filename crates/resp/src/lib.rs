@@ -9,6 +9,7 @@
 //! | [`command`] | writes commands |
 //! | [`reply`] | replies as they arrive at a client, byte for byte |
 //! | [`connection`] | a client's blocking connection |
+//! | [`tls`] | TLS below these, for servers and clients |
 //!
 //! What a server replies is written by the server: how much of a reply it keeps is a matter of its connections.
 #![forbid(unsafe_code)]
@@ -21,6 +22,7 @@ pub mod number;
 pub mod reply;
 pub mod request;
 mod span;
+pub mod tls;
 
 pub use command::encode_command;
 pub use connection::{Connection, Ended};

@@ -4,7 +4,9 @@
 //! the event loop, on cache lines that no other connection uses. Only connecting, disconnecting and the commands that
 //! list connections take the registry's lock.
 
-use std::collections::BTreeMap;
+use crate::acl::User;
+use crate::messages::{Kind, Name};
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,6 +38,10 @@ pub struct Client {
     pub since: Instant,
     /// The values of CLIENT SETNAME and CLIENT SETINFO.
     pub names: Mutex<Names>,
+    // `None`: the server itself.
+    user: Mutex<Option<Arc<User>>>,
+    // What it subscribes to.
+    listens_to: Mutex<HashSet<(Kind, Name)>>,
     /// Unix seconds of its last command.
     pub active_at: AtomicU64,
     /// Selected database.
@@ -142,6 +148,8 @@ impl Client {
             trusted: origin.trusted,
             since: Instant::now(),
             names: Mutex::default(),
+            user: Mutex::default(),
+            listens_to: Mutex::default(),
             active_at: AtomicU64::new(unix_seconds()),
             db: AtomicU8::new(0),
             protocol: AtomicU8::new(2),
@@ -191,6 +199,39 @@ impl Client {
 
     fn is_there(&self) -> bool {
         !self.is_killed() && !self.leaving.load(Ordering::Relaxed)
+    }
+
+    /// It is logged in as this user.
+    pub fn set_user(&self, user: Option<Arc<User>>) {
+        *self.user.lock().unwrap_or_else(PoisonError::into_inner) = user;
+    }
+
+    /// Whether it is logged in as this user.
+    pub fn is_user(&self, user: &Arc<User>) -> bool {
+        let own = self.user.lock().unwrap_or_else(PoisonError::into_inner);
+        own.as_ref().is_some_and(|own| Arc::ptr_eq(own, user))
+    }
+
+    /// The name of its user, as CLIENT LIST shows it.
+    pub fn user_name(&self) -> Vec<u8> {
+        let user = self.user.lock().unwrap_or_else(PoisonError::into_inner);
+        user.as_ref().map_or_else(|| b"(superuser)".to_vec(), |user| user.name.to_vec())
+    }
+
+    /// It begins or ends to listen.
+    pub fn note_listening(&self, kind: Kind, name: &Name, listens: bool) {
+        let mut all = self.listens_to.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = (kind, Arc::clone(name));
+        match listens {
+            true => drop(all.insert(name)),
+            false => drop(all.remove(&name)),
+        }
+    }
+
+    /// Whether it listens to something that `allows` refuses.
+    pub fn listens_beyond(&self, allows: impl Fn(&[u8], bool) -> bool) -> bool {
+        let all = self.listens_to.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().any(|(kind, name)| !allows(name, *kind == Kind::Pattern))
     }
 
     /// Whether it has subscriptions, as of the end of its last turn.
@@ -252,7 +293,7 @@ impl Client {
             line,
             "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} \
              multi={} qbuf={input} qbuf-free={input_free} argv-mem=0 multi-mem={multi} rbs={buffer} rbp={buffer} \
-             obl={first} oll={buffers} omem={listed} tot-mem={} events=r cmd={command} user=default redir={} resp={} \
+             obl={first} oll={buffers} omem={listed} tot-mem={} events=r cmd={command} user={} redir={} resp={} \
              lib-name={} lib-ver={}",
             self.id,
             self.address,
@@ -267,6 +308,7 @@ impl Client {
             self.subscriptions[2].load(Ordering::Relaxed),
             self.queued.load(Ordering::Relaxed),
             input + input_free + buffer + multi + std::mem::size_of::<Self>() as u64,
+            String::from_utf8_lossy(&self.user_name()),
             self.redirect.load(Ordering::Relaxed),
             self.protocol.load(Ordering::Relaxed),
             String::from_utf8_lossy(&names.library),

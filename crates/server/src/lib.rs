@@ -13,11 +13,13 @@
 //! | [`observe`] | the log, INFO, latencies, keyspace events |
 //! | [`import`], [`export`] | read another server's files, and write them |
 //! | [`scripts`] | the texts of Lua scripts, and each worker's interpreter |
+//! | [`acl`] | users and their rights |
 //! | [`server`], [`clients`] | the state that all connections share |
 //!
 //! A protocol is a folder that implements [`net::Protocol`], and has its place in the list in `start`.
 #![forbid(unsafe_code)]
 
+pub mod acl;
 pub mod clients;
 pub mod command_error;
 pub mod config;

@@ -1,5 +1,6 @@
 //! The state that all connections of a running server share.
 
+use crate::acl::{User, Users};
 use crate::clients::{Client, Clients};
 use crate::command_error::CommandError;
 use crate::config::{ClientsMemory, Config};
@@ -8,6 +9,7 @@ use crate::key_list::KeyList;
 use crate::memcached::Shared;
 use crate::messages::{Delivery, Monitors, Subscriptions};
 use crate::net::Inbox;
+use crate::net::tls::Settings;
 use crate::observe::keyspace_events::expiry_timers::ExpiryTimers;
 use crate::observe::keyspace_events::{Classes, EXPIRED};
 use crate::observe::log;
@@ -31,6 +33,10 @@ pub struct Server {
     pub memcached: Option<Arc<Shared>>,
     /// All connections.
     pub clients: Clients,
+    /// All users.
+    pub users: Users,
+    /// TLS of new connections.
+    pub tls: Settings,
     /// Subscribers and their channels.
     pub subscriptions: Subscriptions,
     /// Clients that sent MONITOR.
@@ -105,7 +111,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server without connections, with counters for `commands` commands.
+    /// A server without connections, for these users and the commands that they know.
     pub fn new(
         config: Config,
         keyspace: Keyspace,
@@ -113,12 +119,15 @@ impl Server {
         inboxes: Vec<Arc<Inbox>>,
         stop: Arc<Stop>,
         run_id: String,
-        commands: usize,
+        users: Users,
     ) -> Self {
         Self {
             keyspace,
             memcached,
             clients: Clients::default(),
+            stats: inboxes.iter().map(|_| Arc::new(WorkerStats::new(users.commands().count()))).collect(),
+            users,
+            tls: Settings::default(),
             subscriptions: Subscriptions::default(),
             monitors: Monitors::default(),
             tracking: Tracking::default(),
@@ -130,7 +139,6 @@ impl Server {
             delivery: Delivery::default(),
             started: Instant::now(),
             run_id,
-            stats: inboxes.iter().map(|_| Arc::new(WorkerStats::new(commands))).collect(),
             inboxes,
             stop,
             buffers: Buffers::default(),
@@ -228,6 +236,29 @@ impl Server {
             inbox.kill(client.id);
         }
         first
+    }
+
+    /// A login failed: how long its answer waits. The log names one in a second.
+    pub fn failed_login(&self, address: &str, name: &[u8]) -> Duration {
+        let seconds = crate::clients::unix_seconds();
+        if let Some(more) = self.users.failures.is_logged(seconds) {
+            let name = name[..name.len().min(64)].escape_ascii();
+            let more = if more > 0 { format!("; {more} more before it") } else { String::new() };
+            log::notice(format_args!("{address} failed to log in as '{name}'{more}"));
+        }
+        self.users.failures.note(address, seconds)
+    }
+
+    /// Kills the clients of a user, except one. Returns whether that one is among them.
+    pub fn kill_user(&self, user: &Arc<User>, except: &Client) -> bool {
+        let mut is_own = false;
+        for client in self.clients.list().iter().filter(|client| client.is_user(user)) {
+            match client.id == except.id {
+                true => is_own = true,
+                false => drop(self.kill(client)),
+            }
+        }
+        is_own
     }
 
     /// Kills the clients with the largest buffers, of any worker, until the rest is within `maxmemory-clients`. Returns

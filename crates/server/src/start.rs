@@ -3,6 +3,9 @@
 //! Start: listen (so that an address in use is reported before a long recovery) → open the store → workers → accept.
 //! End: no more connections → workers finish their turn and close their connections → the store is closed.
 
+use crate::acl::Users;
+use crate::acl::commands::Commands;
+use crate::acl::users::Source;
 use crate::config::{Config, value};
 use crate::error::{Error, ErrorKind};
 use crate::in_process::InProcessClient;
@@ -102,6 +105,9 @@ impl Started {
     }
 
     fn with(mut config: Config, poll: Poll, stop: Arc<Stop>) -> Result<Self, Error> {
+        let users = open_users(&config)?;
+        let tls = config.speaks_tls().then(|| config.tls()).transpose();
+        let tls = tls.map_err(|why| Error::new(ErrorKind::Configuration, why))?;
         // Otherwise the memory of a burst of clients would stay with the process permanently.
         duramen::return_large_allocations();
         let clients = open_files::raise(config.maxclients);
@@ -147,8 +153,10 @@ impl Started {
                 log::warning(format_args!("cannot write pidfile {pidfile}: {error}; going on without it"));
             }
         }
-        let commands = command::table().count();
-        let server = Arc::new(Server::new(config, keyspace, memcached, inboxes, stop, run_id(), commands));
+        let server = Arc::new(Server::new(config, keyspace, memcached, inboxes, stop, run_id(), users));
+        if let Some(tls) = tls {
+            server.tls.set(tls);
+        }
         server.set_expired_listener(expiry_listener::listener(&server));
         server.keyspace.store().set_on_evicted(eviction_listener::listener(&server));
         let mut started = Self { server, poll, listeners, workers: Vec::new(), pidfile };
@@ -351,6 +359,18 @@ fn opened_text(recovery: &duramen::Summary, keys: u64) -> String {
             log::counted(*uncommitted, "uncommitted record")
         ),
     }
+}
+
+fn open_users(config: &Config) -> Result<Users, Error> {
+    let file = config.aclfile.as_str();
+    let source = Source {
+        password: &config.requirepass,
+        users: &config.users,
+        file: (!file.is_empty()).then(|| Path::new(&config.dir).join(file)),
+        all_channels: config.acl_pubsub_default,
+    };
+    let commands = Commands::of(command::table().all().map(|entry| &entry.spec));
+    Users::new(commands, source).map_err(|why| Error::new(ErrorKind::Configuration, why))
 }
 
 fn open_store(config: &Config) -> Result<Keyspace, Error> {

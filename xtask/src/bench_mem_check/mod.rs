@@ -15,15 +15,19 @@ use std::process::Command;
 /// The largest relative difference of the medians.
 const TOLERANCE: f64 = 0.10;
 
-/// Options of a run.
+#[derive(clap::Args)]
 pub struct Settings {
-    /// Rounds of each tool, in turns.
+    /// Rounds of each tool
+    #[arg(long, default_value_t = 7)]
     pub rounds: usize,
-    /// Mebibytes of memory that each uses.
+    /// Mebibytes of memory
+    #[arg(long, default_value_t = 1024)]
     pub mebibytes: u64,
-    /// Seconds of one run.
+    /// Seconds of one run
+    #[arg(long, default_value_t = 1.0)]
     pub seconds: f64,
-    /// The duramen program; built if not given.
+    /// The duramen program [default: built now]
+    #[arg(long, value_name = "PATH")]
     pub duramen: Option<PathBuf>,
 }
 

@@ -13,17 +13,22 @@ use std::time::{Duration, Instant};
 use crate::failure::{Attempt, Failure, Result};
 use crate::server::{Server, duramen_program, free_port, wait_for_end};
 
-/// Options of a run.
+#[derive(clap::Args)]
 pub struct Settings {
-    /// The duramen program.
+    /// The duramen program [default: built now]
+    #[arg(long, value_name = "PATH")]
     pub duramen: Option<PathBuf>,
-    /// Run against this redis-server instead, to check a programme itself.
+    /// Runs those of Redis against this redis-server instead
+    #[arg(long, value_name = "PATH")]
     pub redis: Option<PathBuf>,
-    /// The same with this memcached, for clients of its protocols.
+    /// Runs those of memcached against this memcached instead
+    #[arg(long, value_name = "PATH")]
     pub memcached: Option<PathBuf>,
-    /// Where libraries are installed.
+    /// Where libraries are installed [default: target/clients]
+    #[arg(long, value_name = "PATH", default_value_os_t = crate::repository().join("target/clients"), hide_default_value = true)]
     pub cache: PathBuf,
-    /// Only the clients whose names contain one of these.
+    /// Only the clients whose names contain one of these
+    #[arg(value_name = "NAME")]
     pub only: Vec<String>,
 }
 

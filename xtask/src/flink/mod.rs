@@ -8,13 +8,16 @@ use std::process::Command;
 
 use crate::failure::{Attempt, Failure, Result};
 
-/// Options of a run.
+#[derive(clap::Args)]
 pub struct Settings {
-    /// The directory in which Flink is installed.
+    /// The directory for Flink [default: target/flink]
+    #[arg(long, value_name = "PATH", default_value_os_t = crate::repository().join("target/flink"), hide_default_value = true)]
     pub cache: PathBuf,
-    /// Writes Flink's answers to the files instead.
+    /// Writes Flink's answers to testdata/stream/flink
+    #[arg(long)]
     pub record: bool,
-    /// Only the files whose names contain one of these.
+    /// Only the files whose names contain one of these
+    #[arg(value_name = "NAME")]
     pub only: Vec<String>,
 }
 

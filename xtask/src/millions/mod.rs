@@ -29,15 +29,25 @@ const ADDED: u64 = 50;
 /// How long the waits of other clients are measured after a deletion.
 const AFTERMATH: Duration = Duration::from_secs(1);
 
-/// Options of a run.
+#[derive(clap::Args)]
 pub struct Settings {
-    /// Elements of each large value; the small hashes have as many fields in all.
+    /// Elements of each value
+    #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub elements: u64,
+    /// The duramen program [default: built now, optimised]
+    #[arg(long, value_name = "PATH")]
     pub duramen: Option<PathBuf>,
+    /// The redis-server program [default: the one in PATH]
+    #[arg(long, value_name = "PATH")]
     pub redis: Option<PathBuf>,
+    /// The memcached program [default: the one in PATH]
+    #[arg(long, value_name = "PATH")]
     pub memcached: Option<PathBuf>,
+    /// The values to compare
+    #[arg(long, value_enum, default_value_t = Measured::Redis)]
     pub content: Measured,
-    /// Further arguments of duramen serve.
+    /// Further arguments of duramen serve, after --
+    #[arg(last = true)]
     pub arguments: Vec<String>,
 }
 

@@ -40,20 +40,31 @@ pub enum Fault {
     Disk,
 }
 
-/// Options of a run.
+#[derive(clap::Args)]
 pub struct Settings {
-    /// Cuts under load for each medium and durability.
+    /// Cuts under load for each medium and durability
+    #[arg(long, default_value_t = 3)]
     pub cuts: u64,
-    /// All if not given.
+    /// Medium of the store [default: all]
+    #[arg(long, value_enum)]
     pub medium: Option<Medium>,
-    /// All that differ on the medium, if not given.
+    /// The store's durability [default: every-write, and on files also interval]
+    #[arg(long, value_enum)]
     pub durability: Option<Durability>,
+    /// Repeats the operations and times of an earlier run [default: from the clock]
+    #[arg(long, default_value_t = crate::random::fresh_seed(), hide_default_value = true)]
     pub seed: u64,
+    /// Clients that write
+    #[arg(long, default_value_t = 4)]
     pub writers: usize,
-    /// Detected if not given.
+    /// How the machine runs [default: KVM if a guest runs with it, else translation]
+    #[arg(long, value_enum)]
     pub accelerator: Option<Accelerator>,
-    /// The `duramen` program, which must not need a library that the machine lacks; built if not given.
+    /// The duramen program [default: built now, without shared libraries]
+    #[arg(long, value_name = "PATH")]
     pub duramen: Option<PathBuf>,
+    /// Injects a failure, which must be found
+    #[arg(long, value_enum, hide = true)]
     pub fault: Option<Fault>,
 }
 

@@ -46,24 +46,49 @@ const STRING_TAG: u8 = 1;
 /// The table of the server's database 0.
 const DATABASE: &[u8] = b"redis.0";
 
-/// Options of a run.
+#[derive(clap::Args)]
 pub struct Settings {
+    /// Numbers of records, separated by commas
+    #[arg(long, default_value = "100000,1000000", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub keys: Vec<u64>,
+    /// Kinds of index: hash or ordered, separated by commas
+    #[arg(long = "index", value_name = "INDEX", default_value = "hash,ordered", value_delimiter = ',')]
     pub indexes: Vec<IndexKind>,
+    /// Media of the stores, separated by commas
+    #[arg(
+        long = "medium",
+        value_name = "MEDIUM",
+        value_enum,
+        default_value = "shm,file",
+        value_delimiter = ','
+    )]
     pub media: Vec<Medium>,
-    /// The directory of stores on files; that for temporary files if not given.
+    /// The directory for stores on files [default: that for temporary files]
+    #[arg(long, value_name = "PATH")]
     pub directory: Option<PathBuf>,
-    /// Measured starts of each kind.
+    /// Measured starts of each kind
+    #[arg(long, default_value_t = 3)]
     pub starts: usize,
-    /// Whether to drop a file's pages from the page cache before each start.
+    /// Drops a file's pages from the page cache before each start
+    #[arg(long)]
     pub cold: bool,
+    /// Repeats the keys of an earlier run
+    #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// Writes the results as JSON
+    #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// The duramen program [default: built now, optimised]
+    #[arg(long, value_name = "PATH")]
     pub duramen: Option<PathBuf>,
-    /// Whether redis-server is measured too.
+    /// Also measures redis-server with AOF always, after SIGKILL
+    #[arg(long)]
     pub redis: bool,
+    /// Content of the stores
+    #[arg(long, value_enum, default_value_t = Content::Strings)]
     pub content: Content,
-    /// Further arguments of the server.
+    /// Further arguments of duramen serve, after --
+    #[arg(last = true)]
     pub arguments: Vec<String>,
 }
 

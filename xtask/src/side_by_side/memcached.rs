@@ -20,7 +20,6 @@
 //! replies belongs to the command. CAS numbers are compared by their order of appearance, not by value.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,6 +27,7 @@ use std::time::{Duration, Instant};
 use super::intended::Intended;
 use super::transcript::words;
 use super::{PATIENCE, ask_raw, shortened};
+use super::{Tally, read_texts};
 use crate::failure::{Attempt, Failure, Result};
 use crate::random::{Random, fresh_seed};
 use crate::server::{Server, duramen_program, find_program, free_port};
@@ -45,20 +45,26 @@ const DIFFERENCES_MAX: u64 = 25;
 /// Random commands between two flushes of all items.
 const PHASE: u64 = 500;
 
-/// Options of a run.
+#[derive(clap::Args)]
 pub struct Settings {
-    /// The `duramen` program; built if not given.
+    /// The duramen program [default: built now]
+    #[arg(long, value_name = "PATH")]
     pub duramen: Option<PathBuf>,
-    /// The `memcached` program; found in `PATH` if not given.
+    /// The memcached program [default: the one in PATH]
+    #[arg(long, value_name = "PATH")]
     pub memcached: Option<PathBuf>,
-    /// Only the transcripts whose names contain one of these.
-    pub only: Vec<String>,
-    /// Print the reference's replies and compare nothing.
+    /// Prints memcached's replies and compares nothing
+    #[arg(long)]
     pub record: bool,
-    /// This many random commands instead of the transcripts.
+    /// Sends this many random commands instead of the transcripts
+    #[arg(long, value_name = "COUNT")]
     pub random: Option<u64>,
-    /// Repeats the random commands of an earlier run.
+    /// Repeats the random commands of an earlier run
+    #[arg(long, requires = "random")]
     pub seed: Option<u64>,
+    /// Only the transcripts whose names contain one of these
+    #[arg(value_name = "NAME")]
+    pub only: Vec<String>,
 }
 
 /// Runs the transcripts and prints the differences. Returns whether all of them are intended.
@@ -80,7 +86,7 @@ pub fn run(root: &Path, settings: Settings) -> Result<bool> {
         let program = duramen_program(settings.duramen)?;
         sides.push(Side::duramen(&program, directory.path())?);
     }
-    let mut run = Run { sides, intended, compared: 0, differ: 0, meant: 0 };
+    let mut run = Run { sides, intended, tally: Tally::default() };
     if let Some(count) = settings.random {
         return run.random(count, settings.seed.unwrap_or_else(fresh_seed));
     }
@@ -98,19 +104,8 @@ pub fn run(root: &Path, settings: Settings) -> Result<bool> {
     if settings.record {
         return Ok(true);
     }
-    let mut stale = 0;
-    for (line, pattern) in run.intended.unused().filter(|_| settings.only.is_empty()) {
-        println!("{INTENDED}:{line}: found no difference that {pattern} covers; remove the entry");
-        stale += 1;
-    }
-    println!(
-        "side-by-side-memcached: {} replies compared in {} transcripts, {} differ, {} differ as intended",
-        run.compared,
-        transcripts.len(),
-        run.differ,
-        run.meant
-    );
-    Ok(run.differ == 0 && stale == 0)
+    let whole = settings.only.is_empty();
+    Ok(run.tally.report("side-by-side-memcached", transcripts.len(), &run.intended, INTENDED, whole))
 }
 
 /// A line of a transcript.
@@ -149,33 +144,16 @@ struct Packet {
 }
 
 fn read_transcripts(root: &Path, only: &[String]) -> Result<Vec<(String, Vec<Step>)>> {
-    let directory = root.join(TRANSCRIPTS);
-    let listing = fs::read_dir(&directory).attempt(|| format!("list {}", directory.display()))?;
-    let mut names: Vec<String> = listing
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.strip_suffix(".txt").map(str::to_owned))
-        .filter(|name| *name != "intended")
-        .filter(|name| only.is_empty() || only.iter().any(|part| name.contains(part.as_str())))
-        .collect();
-    names.sort();
-    let mut transcripts = Vec::new();
-    for name in names {
-        let path = format!("{TRANSCRIPTS}/{name}.txt");
-        let text = fs::read_to_string(root.join(&path)).attempt(|| format!("read {path}"))?;
-        let mut steps = Vec::new();
-        for (index, line) in text.lines().enumerate() {
-            if line.trim().is_empty() || line.starts_with('#') {
-                continue;
-            }
-            let action = action(line)
-                .map_err(|why| Failure::new(format!("cannot read {path}:{}: {why}", index + 1)))?;
-            steps.push(Step { line: index + 1, text: line.to_owned(), action });
-        }
-        transcripts.push((name, steps));
-    }
-    if transcripts.is_empty() {
-        return Err(Failure::new(format!("found no transcript in {} to run", directory.display())));
-    }
-    Ok(transcripts)
+    let parse = |(path, name, text): (String, String, String)| {
+        let lines =
+            (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
+        let steps = lines.map(|(number, line)| match action(line) {
+            Ok(action) => Ok(Step { line: number, text: line.to_owned(), action }),
+            Err(why) => Err(Failure::new(format!("cannot read {path}:{number}: {why}"))),
+        });
+        Ok((name, steps.collect::<Result<_>>()?))
+    };
+    read_texts(root, TRANSCRIPTS, only)?.into_iter().map(parse).collect()
 }
 
 fn action(line: &str) -> std::result::Result<Action, String> {
@@ -431,9 +409,7 @@ struct Run {
     /// The reference, and duramen unless recording.
     sides: Vec<Side>,
     intended: Intended,
-    compared: u64,
-    differ: u64,
-    meant: u64,
+    tally: Tally,
 }
 
 impl Run {
@@ -507,12 +483,12 @@ impl Run {
             said.iter().for_each(|said| println!("{place}: {}\n    {}", shortened(text), shown(said)));
             return is_open;
         };
-        self.compared += 1;
+        self.tally.compared += 1;
         if !same(treatment, reference, subject) {
             if self.intended.covers(name, text) {
-                self.meant += 1;
+                self.tally.meant += 1;
             } else {
-                self.differ += 1;
+                self.tally.differ += 1;
                 println!(
                     "{place}: {}\n    memcached: {}\n    duramen:   {}",
                     shortened(text),
@@ -557,16 +533,16 @@ impl Run {
                 let said = pairs.map(|(side, it)| side.say(it, &text)).collect();
                 (text, said)
             };
-            let differ = self.differ;
+            let differ = self.tally.differ;
             // From an item's second fetch, memcached sets `l` and `la` in a background thread, at an unpredictable
             // time.
             let treatment = Treatment::Near(["t", "exp", "l*", "la*"].map(str::to_owned).to_vec());
             let good = self.judge(&format!("random {at}"), "random", &text, &treatment, &said);
-            if self.differ > differ {
+            if self.tally.differ > differ {
                 println!("    after: {}", said_before.join(" ; "));
                 self.empty()?;
                 said_before.clear();
-                if self.differ >= DIFFERENCES_MAX {
+                if self.tally.differ >= DIFFERENCES_MAX {
                     break;
                 }
             }
@@ -578,8 +554,11 @@ impl Run {
                 said_before.remove(0);
             }
         }
-        println!("side-by-side-memcached: {} replies compared, {} differ", self.compared, self.differ);
-        Ok(self.differ == 0)
+        println!(
+            "side-by-side-memcached: {} replies compared, {} differ",
+            self.tally.compared, self.tally.differ
+        );
+        Ok(self.tally.differ == 0)
     }
 }
 

@@ -35,22 +35,29 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Raw bytes may get no reply at all: silence this long means that there is none.
 const QUIET: Duration = Duration::from_millis(150);
 
-/// Options of a run.
+#[derive(clap::Args)]
 pub struct Settings {
-    /// The `duramen` program; built if not given.
+    /// The duramen program [default: built now]
+    #[arg(long, value_name = "PATH")]
     pub duramen: Option<PathBuf>,
-    /// The `redis-server` program; found in `PATH` if not given.
+    /// The redis-server program [default: the one in PATH]
+    #[arg(long, value_name = "PATH")]
     pub redis: Option<PathBuf>,
-    /// Only the transcripts whose names contain one of these.
-    pub only: Vec<String>,
-    /// Print the reference's replies and compare nothing.
+    /// Prints redis-server's replies and compares nothing
+    #[arg(long)]
     pub record: bool,
-    /// Also compare the notifications that each command causes.
+    /// Also compares the notifications that each command of the transcripts causes
+    #[arg(long)]
     pub notifications: bool,
-    /// This many random commands instead of the transcripts.
+    /// Sends this many random commands instead of the transcripts
+    #[arg(long, value_name = "COUNT")]
     pub random: Option<u64>,
-    /// Repeats the random commands of an earlier run.
+    /// Repeats the random commands of an earlier run
+    #[arg(long, requires = "random")]
     pub seed: Option<u64>,
+    /// Only the transcripts whose names contain one of these
+    #[arg(value_name = "NAME")]
+    pub only: Vec<String>,
 }
 
 /// Runs the transcripts and prints the differences. Returns whether all of them are intended.
@@ -84,7 +91,7 @@ pub fn run(root: &Path, settings: Settings) -> Result<bool> {
         subject = Some(server);
     }
 
-    let mut run = Run { reference, subject, intended, events: None, compared: 0, differ: 0, meant: 0 };
+    let mut run = Run { reference, subject, intended, events: None, tally: Tally::default() };
     if let Some(count) = settings.random {
         return random::play(&mut run, count, settings.seed.unwrap_or_else(fresh_seed));
     }
@@ -105,19 +112,7 @@ pub fn run(root: &Path, settings: Settings) -> Result<bool> {
     if settings.record {
         return Ok(true);
     }
-    let mut stale = 0;
-    for (line, pattern) in run.intended.unused().filter(|_| whole) {
-        println!("{INTENDED}:{line}: found no difference that {pattern} covers; remove the entry");
-        stale += 1;
-    }
-    println!(
-        "side-by-side: {} replies compared in {} transcripts, {} differ, {} differ as intended",
-        run.compared,
-        transcripts.len(),
-        run.differ,
-        run.meant
-    );
-    Ok(run.differ == 0 && stale == 0)
+    Ok(run.tally.report("side-by-side", transcripts.len(), &run.intended, INTENDED, whole))
 }
 
 struct Transcript {
@@ -129,26 +124,55 @@ struct Transcript {
 }
 
 fn read_transcripts(root: &Path, only: &[String]) -> Result<Vec<Transcript>> {
-    let directory = root.join(TRANSCRIPTS);
-    let listing = fs::read_dir(&directory).attempt(|| format!("list {}", directory.display()))?;
+    let parse = |(path, name, text): (String, String, String)| match transcript::parse(&text) {
+        Ok(steps) => Ok(Transcript { path, name, steps }),
+        Err((line, message)) => Err(Failure::new(format!("cannot read {path}:{line}: {message}"))),
+    };
+    read_texts(root, TRANSCRIPTS, only)?.into_iter().map(parse).collect()
+}
+
+/// Path, name and text of the transcripts in a directory: those whose names contain one of `only`, or all.
+fn read_texts(root: &Path, directory: &str, only: &[String]) -> Result<Vec<(String, String, String)>> {
+    let listing = fs::read_dir(root.join(directory)).attempt(|| format!("list {directory}"))?;
     let mut names: Vec<String> = listing
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.strip_suffix(".txt").map(str::to_owned))
         .filter(|name| *name != "intended")
         .filter(|name| only.is_empty() || only.iter().any(|part| name.contains(part.as_str())))
         .collect();
+    if names.is_empty() {
+        return Err(Failure::new(format!("found no transcript in {directory} to run")));
+    }
     names.sort();
-    let mut transcripts = Vec::new();
-    for name in names {
-        let path = format!("{TRANSCRIPTS}/{name}.txt");
+    let read = |name: String| {
+        let path = format!("{directory}/{name}.txt");
         let text = fs::read_to_string(root.join(&path)).attempt(|| format!("read {path}"))?;
-        let steps = transcript::parse(&text)
-            .map_err(|(line, message)| Failure::new(format!("cannot read {path}:{line}: {message}")))?;
-        transcripts.push(Transcript { path, name, steps });
+        Ok((path, name, text))
+    };
+    names.into_iter().map(read).collect()
+}
+
+/// What a run has found.
+#[derive(Default)]
+struct Tally {
+    compared: u64,
+    differ: u64,
+    meant: u64,
+}
+
+impl Tally {
+    /// Prints it and, if all transcripts ran, the entries of `list` without use. Returns whether all is as intended.
+    fn report(&self, run: &str, transcripts: usize, intended: &Intended, list: &str, whole: bool) -> bool {
+        let mut stale = 0;
+        for (line, pattern) in intended.unused().filter(|_| whole) {
+            println!("{list}:{line}: found no difference that {pattern} covers; remove the entry");
+            stale += 1;
+        }
+        let Tally { compared, differ, meant } = self;
+        println!(
+            "{run}: {compared} replies compared in {transcripts} transcripts, {differ} differ, {meant} differ as intended"
+        );
+        *differ == 0 && stale == 0
     }
-    if transcripts.is_empty() {
-        return Err(Failure::new(format!("found no transcript in {} to run", directory.display())));
-    }
-    Ok(transcripts)
 }
 
 struct Run {
@@ -158,9 +182,7 @@ struct Run {
     intended: Intended,
     /// The listeners to notifications, if these are compared.
     events: Option<Events>,
-    compared: u64,
-    differ: u64,
-    meant: u64,
+    tally: Tally,
 }
 
 /// The connections of one client, one to each server.
@@ -339,9 +361,9 @@ impl Run {
             self.events = None;
             return Ok(());
         };
-        self.compared += reference.len() as u64;
+        self.tally.compared += reference.len() as u64;
         if reference != subject {
-            self.differ += 1;
+            self.tally.differ += 1;
             let (path, line, text) = (&transcript.path, step.line, shortened(&step.text));
             println!("{path}:{line}: {text}\n    redis:   {reference:?}\n    duramen: {subject:?}");
         }
@@ -362,16 +384,16 @@ impl Run {
             println!("{place}\n    {}", shown(&reference));
             return !matches!(reference, Said::Ended(_));
         };
-        self.compared += 1;
+        self.tally.compared += 1;
         let same = match (&reference, &subject) {
             (Said::Reply(reference), Said::Reply(subject)) => compare::same(treatment, reference, subject),
             (reference, subject) => reference == subject,
         };
         if !same {
             if self.intended.covers(&transcript.name, &step.text) {
-                self.meant += 1;
+                self.tally.meant += 1;
             } else {
-                self.differ += 1;
+                self.tally.differ += 1;
                 println!("{place}\n    redis:   {}\n    duramen: {}", shown(&reference), shown(&subject));
             }
         }

@@ -544,7 +544,12 @@ pub fn play(run: &mut Run, count: u64, seed: u64) -> Result<bool> {
                 run.step(&transcript, &hello, &mut client);
             }
         }
-        let (arguments, treatment, is_quiet) = command(&mut random, is_long);
+        let (arguments, treatment, is_quiet) = match command(&mut random, is_long) {
+            (arguments, ..) if random.one_in(10) => {
+                (of_user(&mut random, arguments), Treatment::Exact, false)
+            }
+            command => command,
+        };
         // Inside a transaction the replies come together, and could only be compared exactly.
         if queueing && treatment != Treatment::Exact || watching && is_quiet {
             continue;
@@ -577,24 +582,84 @@ pub fn play(run: &mut Run, count: u64, seed: u64) -> Result<bool> {
             }
             None => step(arguments, treatment),
         };
-        let differed = run.differ;
+        let differed = run.tally.differ;
         let good = run.step(&transcript, &step, &mut client);
-        if run.differ > differed {
+        if run.tally.differ > differed {
             let before = &recent[recent.len().saturating_sub(SHOWN)..];
             println!("    after:   {}", before.join(" | "));
-            if run.differ >= DIFFERENCES_MAX {
+            if run.tally.differ >= DIFFERENCES_MAX {
                 break;
             }
         }
-        must_begin |= run.differ > differed || !good;
+        must_begin |= run.tally.differ > differed || !good;
         recent.push(text);
     }
     println!(
         "side-by-side: {} random replies compared, {} differ; repeat with --random {count} --seed {seed}",
-        run.compared, run.differ
+        run.tally.compared, run.tally.differ
     );
-    Ok(run.differ == 0)
+    Ok(run.tally.differ == 0)
 }
+
+/// A command about a user: its rules are changed, or it is asked whether the user may run this command.
+fn of_user(random: &mut Random, arguments: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    let user = *pick(random, &["ada", "bob"]).unwrap_or(&"ada");
+    let text = |word: &str| word.as_bytes().to_vec();
+    if !random.one_in(3) {
+        let words = ["ACL", "DRYRUN", user].map(text);
+        return words.into_iter().chain(arguments).collect();
+    }
+    let mut words = vec![text("ACL"), text("SETUSER"), text(user)];
+    for _ in 0..1 + random.below(3) {
+        words.push(match pick(random, RULES) {
+            Some(&mark) if mark.ends_with('~') => {
+                let key = *pick(random, KEYS).unwrap_or(&"k");
+                let end = if random.one_in(2) { "*" } else { "" };
+                format!("{mark}{}{end}", &key[..1 + random.below(key.len() as u64) as usize]).into_bytes()
+            }
+            rule => text(rule.copied().unwrap_or_default()),
+        });
+    }
+    words
+}
+
+/// Words of ACL SETUSER; after those that end so comes a pattern of keys.
+const RULES: &[&str] = &[
+    "+@all",
+    "-@all",
+    "+@read",
+    "-@read",
+    "+@write",
+    "-@write",
+    "+@string",
+    "-@hash",
+    "+@fast",
+    "-@slow",
+    "+@list",
+    "-@keyspace",
+    "+get",
+    "-set",
+    "+SORT",
+    "-sort_ro",
+    "+object",
+    "-object|freq",
+    "+select|0",
+    "-select",
+    "resetkeys",
+    "allkeys",
+    "reset",
+    "~",
+    "~",
+    "%R~",
+    "%W~",
+    "%RW~",
+    "(+@read ~*)",
+    "(+@write %W~*)",
+    "(+@all %R~a* ~z*)",
+    "clearselectors",
+    "+nosuch",
+    "%x~",
+];
 
 /// Whether the command is a SORT of a sorted set that the reference keeps in a listpack, or may be one. The reference
 /// converts that set to a skiplist, which distinguishes -0 from 0. `duramen` changes nothing (`intended.txt`), so all

@@ -108,17 +108,34 @@ pub enum Part {
     Both,
 }
 
-/// Options of a run.
+#[derive(clap::Args)]
 pub struct Settings {
+    /// Duration
+    #[arg(long, default_value_t = 60)]
     pub seconds: u64,
+    /// Medium of the store
+    #[arg(long, value_enum, default_value = "shm")]
     pub medium: Medium,
+    /// The store's durability
+    #[arg(long, value_enum, default_value = "every-write")]
     pub durability: Durability,
+    /// Kind of index: hash or ordered
+    #[arg(long, default_value_t = duramen::IndexKind::Hash)]
     pub index: duramen::IndexKind,
+    /// Where the index is kept: dram, or persistent (here with a checkpoint for each MiB written)
+    #[arg(long, default_value_t = duramen::Residence::Dram)]
     pub residence: duramen::Residence,
+    /// Repeats the operations and pauses of an earlier run [default: from the clock]
+    #[arg(long, default_value_t = crate::random::fresh_seed(), hide_default_value = true)]
     pub seed: u64,
+    /// Threads that write
+    #[arg(long, default_value_t = 4)]
     pub writers: usize,
+    /// The interface that the writers use
+    #[arg(long, value_enum, default_value = "both")]
     pub part: Part,
-    /// The `duramen` program; built if not given.
+    /// The duramen program [default: built now]
+    #[arg(long, value_name = "PATH")]
     pub duramen: Option<PathBuf>,
 }
 

@@ -26,7 +26,7 @@ pub use bounds::{Bounds, bounds, persists_of};
 pub use duramen_media::Error as MediumError;
 pub use error::{Error, ErrorKind, Result};
 pub use place::{Target, available_memory};
-pub use plan::{Benchmark, Overrides, Part, benchmarks, knobs, parse_bytes};
+pub use plan::{Benchmark, Overrides, Part, benchmarks, parse_bytes};
 pub use record::{measurements, medium};
 pub use run::{Bench, Outcome, Unwatched, Watch};
 pub use suite::{PATTERNS, SUITE, built_in, persist_with, suite};

@@ -1,6 +1,7 @@
 //! A server's address, and a non-blocking stream to it.
 
 use crate::server::{Failure, Result};
+use duramen_resp::tls::{Settings, TlsStream};
 use mio::event::Source;
 use mio::{Interest, Registry, Token};
 use std::fmt;
@@ -16,12 +17,21 @@ pub enum Address {
     Tcp(String),
     /// A Unix socket.
     Unix(PathBuf),
+    /// Host and port, with TLS.
+    Tls(String, Settings),
 }
 
 impl FromStr for Address {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
+        if let Some(rest) = text.strip_prefix("rediss://") {
+            let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+            let Self::Tcp(place) = place.parse()? else {
+                return Err(format!("{text:?}: wanted rediss://HOST:PORT"));
+            };
+            return Ok(Self::Tls(place, Settings::parse(query)?));
+        }
         if text.contains('/') {
             return Ok(Self::Unix(text.into()));
         }
@@ -40,6 +50,7 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => f.write_str(address),
+            Self::Tls(address, _) => write!(f, "rediss://{address}"),
             Self::Unix(path) => path.display().fmt(f),
         }
     }
@@ -57,6 +68,14 @@ impl Address {
 
     pub(crate) fn try_connect(&self) -> io::Result<Stream> {
         match self {
+            Self::Tls(address, settings) => {
+                let host = address.rsplit_once(':').map_or(&**address, |(host, _)| host);
+                let session = settings.session(host.trim_matches(['[', ']']))?;
+                match Self::Tcp(address.clone()).try_connect()? {
+                    Stream::Tcp(socket) => Ok(Stream::Tls(Box::new(TlsStream::new(socket, session)))),
+                    other => Ok(other),
+                }
+            }
             Self::Tcp(address) => {
                 let mut last = io::Error::other("the name has no address");
                 for address in address.to_socket_addrs()? {
@@ -84,6 +103,7 @@ impl Address {
 pub(crate) enum Stream {
     Tcp(mio::net::TcpStream),
     Unix(mio::net::UnixStream),
+    Tls(Box<TlsStream<mio::net::TcpStream>>),
 }
 
 impl Stream {
@@ -93,6 +113,7 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream.register(registry, token, interest),
             Self::Unix(stream) => stream.register(registry, token, interest),
+            Self::Tls(stream) => stream.socket.register(registry, token, interest),
         }
     }
 }
@@ -102,6 +123,7 @@ impl Read for Stream {
         match self {
             Self::Tcp(stream) => stream.read(buffer),
             Self::Unix(stream) => stream.read(buffer),
+            Self::Tls(stream) => stream.read(buffer),
         }
     }
 }
@@ -111,11 +133,15 @@ impl Write for Stream {
         match self {
             Self::Tcp(stream) => stream.write(buffer),
             Self::Unix(stream) => stream.write(buffer),
+            Self::Tls(stream) => stream.write(buffer),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        match self {
+            Self::Tls(stream) => stream.send(),
+            Self::Tcp(_) | Self::Unix(_) => Ok(()),
+        }
     }
 }
 

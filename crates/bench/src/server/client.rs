@@ -374,7 +374,11 @@ impl Client {
         }
         connection.output.clear();
         connection.sent = 0;
-        Ok(())
+        // What TLS has encrypted and the socket did not take.
+        match connection.stream.flush() {
+            Err(error) if error.kind() != ErrorKind::WouldBlock => Err(lost(&self.place, &error)),
+            _ => Ok(()),
+        }
     }
 
     /// Reads and checks the received bytes; returns the time at which the last of them had arrived.

@@ -25,7 +25,7 @@ pub struct Args {
     #[arg(required_unless_present = "from")]
     file: Option<PathBuf>,
     /// A running server instead: its snapshot, as a replica receives it
-    #[arg(long, value_name = "redis://[[USER]:PASSWORD@]HOST[:PORT]", conflicts_with = "file")]
+    #[arg(long, value_name = "redis[s]://[[USER]:PASSWORD@]HOST[:PORT]", conflicts_with = "file")]
     from: Option<Origin>,
     /// With --from: keep replicating until Ctrl-C (SIGINT or SIGTERM), then catch up and exit
     #[arg(long, requires = "from")]

@@ -4,7 +4,7 @@ use super::{LEN_MAX, audited, options, reported, with_images};
 use duramen::{Durability, ErrorKind, IndexKind, OnCorruption, Options, StoreOn, check_on, salvage_on};
 use duramen_media::MediumKind;
 use duramen_media::sim::{Log, Memory, Model, Rng, SimMedium};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The catalog record of a table's name is damaged while the store is closed. The check must report the table, and the
@@ -81,7 +81,7 @@ pub fn name_lost() -> Result<(), String> {
 
 /// Values of some keys of an ordered index are damaged while the store is closed. The index knows only the place of
 /// these keys and their first bytes, which other keys share. Keys are written around them. Each key written since is
-/// found, and in order.
+/// found, and in order; each damaged one still answers `Corrupt`.
 ///
 /// # Errors
 /// Returns a description of the violation.
@@ -115,8 +115,9 @@ fn around_damage(seed: u64) -> Result<(), String> {
         store.put(&key, value).map_err(reported)?;
         known.insert(key, (!is_hurt).then_some(value));
     }
-    // The damaged keys are unknown.
-    known.retain(|_, value| value.is_some());
+    // What the damaged keys have is unknown until they are written.
+    let mut hurt = BTreeSet::new();
+    known.retain(|key: &Vec<u8>, value| value.is_some() || !hurt.insert(key.clone()));
     store.close().map_err(reported)?;
     let mut lines = medium.memory().snapshot();
     let hurt = u64::from_le_bytes([HURT; 8]);
@@ -131,12 +132,25 @@ fn around_damage(seed: u64) -> Result<(), String> {
             0 => store.maintain().map_err(reported)?,
             1..4 => {
                 store.delete(&key).map_err(reported)?;
+                hurt.remove(&key);
                 known.insert(key, None);
             }
             _ => {
                 let value = [b'a' + (step % 26) as u8; VALUE_BYTES];
                 store.put(&key, value).map_err(reported)?;
+                hurt.remove(&key);
                 known.insert(key, Some(value));
+            }
+        }
+    }
+    for key in &hurt {
+        match store.get(key) {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {}
+            found => {
+                return Err(format!(
+                    "{:?} is damaged, and a get returns {found:?}",
+                    String::from_utf8_lossy(key)
+                ));
             }
         }
     }

@@ -297,8 +297,7 @@ impl<M: Medium> StoreOn<M> {
         self.records().tables.store.set_label(label);
     }
 
-    /// How often `key` was read recently, in any table, if that is counted: an estimate, up to 15 with eviction by
-    /// frequency, up to 3 with eviction by recency, otherwise 0.
+    /// How often `key` was read recently, in any table, up to 3: an estimate. 0 without eviction by recency or frequency.
     #[must_use]
     pub fn reads_of(&self, key: impl AsRef<[u8]>) -> u8 {
         let key = key.as_ref();
@@ -311,15 +310,7 @@ impl<M: Medium> StoreOn<M> {
             let found = table.index.find_with(hash, key, &guard, |slot| records.record_of(slot, key));
             found.map(|(slot, _)| records.access.reads_at(slot.location(), &guard))
         };
-        let at = records.tables.all().iter().filter_map(reads_in).max().unwrap_or(0);
-        at.max(records.access.reads(hash, &guard))
-    }
-
-    /// Counts `reads` reads of `key`, where eviction by frequency counts them: for a key imported with its count. At
-    /// most 15 count.
-    pub fn add_reads(&self, key: &[u8], reads: u8) {
-        let records = self.records();
-        records.access.add(records.hasher.hash(key), reads, records.seconds(), &reclaim::pin());
+        records.tables.all().iter().filter_map(reads_in).max().unwrap_or(0)
     }
 
     /// Ends the current epoch and makes it durable: with `Manual`, the only way to make writes durable.

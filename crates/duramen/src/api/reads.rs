@@ -273,15 +273,6 @@ impl<'a, M: Medium> Reads<'a, M> {
         self.records.pick(self.target, self.read_barrier, seed, wanted)
     }
 
-    /// The keys that damaged records claim to have, for a caller that clears the store: deleting such a key repairs it
-    /// ([`StoreOn::delete`]). A guess: damaged records are not verified, so a key may not belong to the store, and keys
-    /// whose own bytes are damaged are missing. Returns at once where nothing is unverified; otherwise it walks the
-    /// whole index.
-    #[must_use]
-    pub fn claimed_keys(self) -> Vec<Vec<u8>> {
-        self.records.claimed_keys(self.target)
-    }
-
     /// Live keys; expired ones count until they are swept. 0 when the table was dropped or the collection is gone.
     /// Exact while nobody writes.
     #[must_use]
@@ -596,12 +587,6 @@ macro_rules! read_directly {
                 wanted: &mut dyn FnMut(&Value<'_>) -> bool,
             ) -> Result<Option<Value<'_>>> {
                 self.reads().pick(seed, wanted)
-            }
-
-            /// See [`Reads::claimed_keys`].
-            #[must_use]
-            pub fn claimed_keys(&self) -> Vec<Vec<u8>> {
-                self.reads().claimed_keys()
             }
 
             /// See [`Reads::len`].

@@ -8,7 +8,7 @@ use duramen_log::format::Extent;
 use duramen_log::format::Owner;
 use duramen_log::format::record::{Appended, Header, Kind};
 use duramen_media::Offset;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// A record of a block, or of a copy of it.
 #[derive(Clone, Copy)]
@@ -144,6 +144,13 @@ impl<'b> Emptied<'b> {
             counts
         });
         counts.get(&(of.owner, of.key)).copied().unwrap_or(0)
+    }
+
+    /// The slots of these keys are gone, for which their dead records were counted.
+    pub(crate) fn uncount(&mut self, keys: &HashSet<(Owner, &[u8])>) {
+        if !keys.is_empty() {
+            self.dead.retain(|of| !keys.contains(&(of.owner, of.key)));
+        }
     }
 
     /// Records that were superseded before the copies counted are dead.

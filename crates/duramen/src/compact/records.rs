@@ -295,27 +295,27 @@ impl<M: Medium> Maintenance<M> {
                 unneeded.insert((of.owner, of.key));
             }
         }
-        if !unneeded.is_empty() {
-            // They were counted for slots that are gone now.
-            emptied.dead.retain(|other| !unneeded.contains(&(other.owner, other.key)));
-        }
+        emptied.uncount(&unneeded);
     }
 
     /// Removes the slots of tombstones that hide nothing.
     fn drop_tombstones(&self, compactor: &mut Compactor, emptied: &mut Emptied<'_>) {
         let mut last = None;
+        let mut unneeded = HashSet::new();
         for block_record in std::mem::take(&mut emptied.drops) {
             let of = block_record.of;
             emptied.gone += block_record.bytes();
             let Some(table) = self.records.tables.find(of.owner, &mut last) else { continue };
             if self.drop_tombstone(compactor, table, &block_record) {
                 table.index.shrink(of.hash, &reclaim::pin());
-                // They were counted for the slot that is gone now.
-                emptied.dead.retain(|other| (other.owner, other.key) != (of.owner, of.key));
+                if emptied.dead_of(of) > 0 {
+                    unneeded.insert((of.owner, of.key));
+                }
             } else {
                 emptied.dead.push(of);
             }
         }
+        emptied.uncount(&unneeded);
     }
 
     /// Whether a tombstone hides only records in the same block, which go with it.
@@ -482,8 +482,8 @@ impl<M: Medium> Maintenance<M> {
     }
 
     /// Appends the record that `next` makes, given the slot of a record here, under its key's lock and with the next
-    /// version. Points the slot to it. `then` is called before the lock is released. Room is reserved. False, and nothing is done, when
-    /// the record was superseded meanwhile.
+    /// version. Points the slot to it. `then` is called before the lock is released. Room is reserved. False, and
+    /// nothing is done, when the record was superseded meanwhile.
     pub(crate) fn supersede(
         &self,
         compactor: &mut Compactor,

@@ -15,9 +15,9 @@
 //!
 //! * a lookup that finds no whole record of the key, but such a slot, answers `Corrupt`, and never "absent";
 //! * a write that depends on the current record answers `Corrupt`;
-//! * a put or a delete takes the slot if the record was the key's ([`read::was_of`]), and the key is whole from then
-//!   on. Otherwise the slot may be another key's, which must not silently become absent: the new record gets its own
-//!   slot, and the damaged one stays;
+//! * a put or a delete takes the slot if the record was the key's ([`read::was_of`]). With a second slot the key would
+//!   count twice, and would show the old record if the medium read right again. Otherwise the slot may be another
+//!   key's, which must not silently become absent: the new record gets its own slot, and the damaged one stays;
 //! * a delete returns true exactly where a lookup just before would have shown a value or answered `Corrupt`. It is
 //!   unknown whether the key was present then: "true" means that something may have been deleted, "false" that nothing
 //!   was. This is no error, since the key is permanently gone, as requested: a retry would learn no more.
@@ -32,11 +32,10 @@
 use crate::Error;
 use crate::get::value::{Record, is_same};
 use crate::records::Records;
-use crate::table::tables::{Table, Target};
+use crate::table::tables::Table;
 use duramen_index::Slot;
 use duramen_log::read::{self, Unknown, Wrong};
 use duramen_log::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use duramen_log::sync::reclaim;
 use duramen_media::{Medium, Offset};
 
 /// The record of the key that a writer found in a slot.
@@ -142,30 +141,19 @@ impl<M: Medium> Records<M> {
         is_own.then_some(Existing::Damaged)
     }
 
-    /// The keys that the damaged records of a table claim to have.
-    pub(crate) fn claimed_keys(&self, target: Target<'_>) -> Vec<Vec<u8>> {
-        let (mut claimed, mut cursor) = (Vec::new(), 0);
-        while self.has_unverified() {
-            let guard = reclaim::pin();
-            let Ok(table) = self.tables.at(target, &guard) else { break };
-            cursor = table.index.scan(cursor, &guard, &mut |slot| {
-                let at = slot.location();
-                if !self.is_whole(at) {
-                    let (medium, end) = (&self.log.medium, self.end_of_records(at));
-                    claimed.extend(read::claimed_keys(medium, at, end, table.is_owned()));
-                }
-            });
-            if cursor == 0 {
-                break;
-            }
-        }
-        claimed
-    }
-
     /// Notes that nothing points to some damaged record any more: its block may be freeable.
     #[cold]
     pub(crate) fn mended(&self) {
         self.mends.store(true, Relaxed);
+    }
+
+    /// A damaged record was superseded, to which `slot` pointed: returns by how much its block has fewer live bytes.
+    /// Not known where its header is damaged; the block then has too many, and is freed by `mend` alone.
+    #[cold]
+    pub(crate) fn superseded_damaged(&self, slot: Slot) -> u64 {
+        self.mended();
+        let bytes = read::damaged_bytes(&self.log.medium, &self.log.blocks, slot.location());
+        bytes.filter(|_| !slot.covers_no_older_records()).unwrap_or(0)
     }
 
     /// `Ok` if no slot that may be the key's points to a damaged record.

@@ -10,9 +10,6 @@ use duramen_log::sync::time::Instant;
 use duramen_log::sync::{Arc, Mutex, lock};
 use std::collections::HashMap;
 
-/// [`ByReads::add`] describes about this many recent blocks.
-const BLOCKS: u64 = 64;
-
 /// A key that was evicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -65,12 +62,6 @@ pub(crate) struct Queues {
     pub without_credit: bool,
     /// If no block has enough dead bytes: bytes to move out of before that is checked again.
     pub dead_without_gain: Option<u64>,
-    /// By frequency: read counts of the records in blocks that the compactor filled, later blocks weighted more, and
-    /// the number of reads with which a record stays.
-    pub main_reads: ByReads,
-    pub main_least: u8,
-    /// Keys evicted since the read counts were halved.
-    pub since_halved: u64,
     /// Bytes of blocks moved out of since a key was evicted, and the time at which they became so many that eviction
     /// pauses.
     pub no_gain_bytes: u64,
@@ -86,30 +77,10 @@ pub(crate) struct Queues {
 pub(crate) struct ByReads(pub [u64; READS_MAX as usize + 1]);
 
 impl ByReads {
-    pub(crate) fn sum(&self) -> u64 {
-        self.0.iter().sum()
-    }
-
-    /// The number of reads with which a record stays, so that at most `most` bytes do, if any number up to `full`
-    /// achieves that.
-    pub(crate) fn least(&self, most: u64, full: u8) -> u8 {
+    /// The number of reads with which a record stays, so that at most `most` bytes do, if any number achieves that.
+    pub(crate) fn least(&self, most: u64) -> u8 {
         let stays = |least: u8| self.0[usize::from(least)..].iter().sum::<u64>();
-        (1..full).find(|&least| stays(least) <= most).unwrap_or(full)
-    }
-
-    /// Adds another block's bytes; those of earlier blocks count a little less.
-    pub(crate) fn add(&mut self, other: &Self) {
-        for (bytes, more) in self.0.iter_mut().zip(other.0) {
-            *bytes = *bytes - *bytes / BLOCKS + more;
-        }
-    }
-
-    /// Halves every number of reads.
-    pub(crate) fn halve(&mut self) {
-        let before = std::mem::take(&mut self.0);
-        for (reads, bytes) in before.into_iter().enumerate() {
-            self.0[reads / 2] += bytes;
-        }
+        (1..READS_MAX).find(|&least| stays(least) <= most).unwrap_or(READS_MAX)
     }
 }
 
@@ -149,24 +120,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queued_bytes_stay_within_their_limit_and_newer_blocks_count_more() {
-        let mut reads = ByReads::default();
-        assert_eq!(reads.least(0, READS_MAX), 1, "nothing stays of nothing");
-        let block = |at: usize, bytes| {
-            let mut block = ByReads::default();
-            block.0[at] = bytes;
-            block
-        };
-        (0..1_000).for_each(|_| reads.add(&block(2, 1_000)));
-        assert!((60_000..=64_000).contains(&reads.sum()), "as of {BLOCKS} blocks: {}", reads.sum());
-        (0..10).for_each(|_| reads.add(&block(9, 1_000)));
-        let all = reads.sum();
-        assert_eq!([all, all - 1, 9_000, 0].map(|most| reads.least(most, READS_MAX)), [1, 3, 10, 10]);
-        assert_eq!(reads.least(0, 9), 9, "higher numbers of reads are not distinguished");
-        reads.halve();
-        assert_eq!(
-            (reads.least(all - 1, READS_MAX), reads.least(9_000, READS_MAX), reads.sum()),
-            (2, 5, all)
-        );
+    fn records_that_stay_are_the_most_read_ones_that_fit() {
+        assert_eq!(ByReads::default().least(0), 1, "nothing stays of nothing");
+        let reads = ByReads([500, 100, 20, 3]);
+        assert_eq!([623, 123, 122, 23, 22, 3, 0].map(|most| reads.least(most)), [1, 1, 2, 2, 3, 3, 3]);
     }
 }

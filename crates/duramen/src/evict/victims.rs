@@ -30,7 +30,7 @@ use crate::Result;
 use crate::compact::compactor::{Compactor, GRACE_MAX};
 use crate::compact::emptying::{BlockRecord, Contents, Emptied, EvictedRecord, Successor};
 use crate::compact::stale::KeyOf;
-use crate::evict::access::{CounterSizing, Counting, READS_AT_MAX, READS_MAX};
+use crate::evict::access::CounterSizing;
 use crate::evict::queues::{ByReads, Evicted, Listed, Passed};
 use crate::maintenance::Maintenance;
 use crate::maintenance::grow::Growth;
@@ -62,13 +62,6 @@ const LISTED_SHARE: usize = 16;
 const LISTED_MIN: usize = 16;
 /// Blocks that writers filled may take this share before they are next.
 const FRESH_SHARE: u64 = 10;
-/// By frequency: of the blocks that the compactor filled all but this share stays. Records read as seldom as the share
-/// that goes are evicted, also in a block that has many of them, and stay in none.
-const MAIN_SHARE: u64 = 8;
-/// All read counts are halved when as many keys were evicted as the store has. Where counters are nearly full, they are
-/// halved after this share of that: keys that were read so often stay.
-const HIGH_SHARE: u64 = 8;
-const LEAST_HIGH: u8 = 6;
 /// No more than this share of the store stays on credit.
 const CREDIT_SHARE: u64 = 4;
 /// Dead records go first, when they take more than this share of the store (less while a writer waits), out of blocks
@@ -147,14 +140,10 @@ impl<M: Medium> Maintenance<M> {
     /// Sets the eviction policy of a full store.
     pub(crate) fn set_eviction(&self, eviction: Option<Eviction>) {
         self.evictor.set(eviction);
-        let counting = eviction.and_then(|eviction| match eviction.by {
-            EvictBy::Recency => Some(Counting::ByPlace),
-            EvictBy::Frequency => Some(Counting::ByHash),
-            EvictBy::Expiry | EvictBy::Chance => None,
-        });
+        let counts = eviction.is_some_and(|eviction| eviction.by.asks_for_reads());
         let keeps_times = eviction.is_some_and(|eviction| eviction.by == EvictBy::Recency);
-        self.records.access.switch(counting, keeps_times, self.counter_sizing());
-        // Eviction by recency makes them again.
+        self.records.access.switch(counts, keeps_times, self.counter_sizing());
+        // Eviction by reads makes them again.
         self.compactor().queues.ghosts.fit(0);
         self.evictor.ghost_bytes.store(0, Relaxed);
         self.wake.no_progress.store(false, Relaxed);
@@ -346,13 +335,6 @@ impl<M: Medium> Maintenance<M> {
             }
         }
         self.restore_spare(compactor);
-        let (since, keys) = (compactor.queues.since_halved, self.records.tables.keys());
-        let is_high = compactor.queues.main_least >= LEAST_HIGH;
-        if since > 0 && since >= if is_high { keys / HIGH_SHARE } else { keys } {
-            compactor.queues.since_halved = 0;
-            compactor.queues.main_reads.halve();
-            self.records.access.halve();
-        }
         Ok(match total {
             0 if shut => Round::Shut,
             0 => Round::Vain,
@@ -470,7 +452,7 @@ impl<M: Medium> Maintenance<M> {
         }
         (queues.fresh, queues.moved) = (fresh, moved);
         self.fit_reads();
-        let ghosts = self.evictor.eviction().is_some_and(|eviction| eviction.by == EvictBy::Recency);
+        let ghosts = self.evictor.eviction().is_some_and(|eviction| eviction.by.asks_for_reads());
         compactor.queues.ghosts.fit(if ghosts { self.records.tables.keys() } else { 0 });
         self.evictor.ghost_bytes.store(compactor.queues.ghosts.bytes(), Relaxed);
         any
@@ -546,15 +528,14 @@ impl<M: Medium> Maintenance<M> {
         chosen: &mut Chosen,
     ) {
         let Chosen { may_go, goes, .. } = chosen;
-        let (guard, by, access) = (reclaim::pin(), plan.eviction.by, &self.records.access);
+        let (guard, access) = (reclaim::pin(), &self.records.access);
         let (records, all) = (&contents.records, contents.bytes_of(may_go));
         let ghosts = &mut compactor.queues.ghosts;
-        let mut reads_of =
-            |block_record: &BlockRecord<'_>| match (by, access.reads_at(block_record.place, &guard)) {
-                (EvictBy::Frequency, _) => access.reads(block_record.of.hash, &guard),
-                (_, 0) if plan.is_fresh && ghosts.take(block_record.of.hash) => 1,
-                (_, reads) => reads,
-            };
+        let mut reads_of = |block_record: &BlockRecord<'_>| match access.reads_at(block_record.place, &guard)
+        {
+            0 if plan.is_fresh && ghosts.take(block_record.of.hash) => 1,
+            reads => reads,
+        };
         let reads = records
             .iter()
             .zip(&*may_go)
@@ -571,26 +552,14 @@ impl<M: Medium> Maintenance<M> {
             false => (self.log().used_bytes() / CREDIT_SHARE).saturating_sub(compactor.queues.debt),
         };
         let most = all.min(may_stay + credit);
-        let full = if by == EvictBy::Frequency { READS_MAX } else { READS_AT_MAX };
-        let mut least = by_reads.least(most, full);
-        if by == EvictBy::Frequency {
-            if !plan.is_fresh {
-                compactor.queues.main_reads.add(&by_reads);
-            }
-            let main = &compactor.queues.main_reads;
-            let of_main = main.least(main.sum() / MAIN_SHARE * (MAIN_SHARE - 1), full);
-            least = least.max(of_main);
-            compactor.queues.main_least = of_main;
-        }
+        let least = by_reads.least(most);
         // If too many have the highest distinguished number of reads, the first ones stay.
         let mut stayed = 0;
         for (at, block_record) in records.iter().enumerate() {
             if may_go[at] && reads[at] >= least && stayed + block_record.bytes() <= most {
                 stayed += block_record.bytes();
                 goes[at] = false;
-                if by == EvictBy::Recency {
-                    access.set_at(block_record.place, reads[at] - 1, &guard);
-                }
+                access.set_at(block_record.place, reads[at] - 1, &guard);
             }
         }
         assert!(
@@ -758,7 +727,6 @@ impl<M: Medium> Maintenance<M> {
     fn note_evicted(&self, compactor: &mut Compactor, block_record: &BlockRecord<'_>) {
         self.evictor.keys.fetch_add(1, Relaxed);
         self.evictor.bytes.fetch_add(block_record.bytes(), Relaxed);
-        compactor.queues.since_halved += 1;
         if compactor.queues.is_fresh {
             compactor.queues.ghosts.add(block_record.of.hash);
         }

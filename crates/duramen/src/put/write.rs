@@ -1,11 +1,8 @@
 //! Puts and deletes of one key: the steps that the head of [`crate::writer`] numbers.
 
 use crate::Result;
-use crate::get::stamp::Stamp;
-use crate::get::value::CollectionId;
-use crate::get::value::Meta;
-use crate::put::old::Old;
-use crate::put::place::Current;
+use crate::get::value::{CollectionId, Meta, Stamp};
+use crate::put::place::{Current, Old};
 use crate::records::Records;
 use crate::table::tables::{Table, Target};
 use crate::transaction::batch::root_value;
@@ -386,7 +383,7 @@ impl WriterState {
         let LockedPut { records, table, ready, .. } = *writing;
         if let Some(old) = old {
             old.uncount(records, &self.activity);
-            if table.label().is_some() && records.access.is_by_place() {
+            if table.label().is_some() && records.access.is_counting() {
                 records.access.moved(old.slot.location(), appended.at, &reclaim::pin());
             }
         }

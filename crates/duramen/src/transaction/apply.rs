@@ -8,8 +8,7 @@
 //! wait for the batch, it is aborted, waits, and begins again.
 
 use crate::get::value::Record;
-use crate::put::old::Old;
-use crate::put::place::Current;
+use crate::put::place::{Current, Old};
 use crate::records::Records;
 use crate::table::tables::Table;
 use crate::transaction::batch::{Batch, BatchWrite, Expect};

@@ -1,8 +1,6 @@
 //! Batches: several writes, all or nothing.
 
-use crate::get::stamp::Stamp;
-use crate::get::value::CollectionId;
-use crate::get::value::Meta;
+use crate::get::value::{CollectionId, Meta, Stamp};
 use crate::table::tables::{Named, Table, Target};
 use duramen_log::sync::Arc;
 use std::ops::Range;

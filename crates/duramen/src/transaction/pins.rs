@@ -1,7 +1,7 @@
 //! Pins of the blocks of the records that a transaction replaces, one for each record, until the transaction is over.
 //!
 //! While such records of one block follow each other, only the first pin is one that the compactor must see
-//! ([`Block::pin`]). It lasts as long as the others, so these are added together, by [`Pins::settle`].
+//! ([`Block::pin`]). It lasts as long as the others, so these are added together, by [`Pins::apply`].
 
 use crate::records::Records;
 use duramen_log::blocks::Block;
@@ -24,7 +24,7 @@ impl Pins {
             self.more += 1;
             return true;
         }
-        self.settle(records);
+        self.apply(records);
         let (block, range) = block_of(records, at);
         let is_pinned = block.pin();
         self.block = if is_pinned { range } else { 0..0 };
@@ -32,7 +32,7 @@ impl Pins {
     }
 
     /// Adds all pins. Must come before the first of them is released.
-    pub(crate) fn settle<M: Medium>(&mut self, records: &Records<M>) {
+    pub(crate) fn apply<M: Medium>(&mut self, records: &Records<M>) {
         let more = std::mem::take(&mut self.more);
         if more > 0 {
             let block = records.log.blocks.of(self.block.start);

@@ -46,8 +46,7 @@ mod stretch;
 use crate::get::value::CollectionId;
 use crate::get::value::{Meta, Record};
 use crate::locks::check_free;
-use crate::put::old::Old;
-use crate::put::place::Current;
+use crate::put::place::{Current, Old};
 use crate::records::Records;
 use crate::table::tables::{RootRef, Table, Target};
 use crate::transaction::apply::Compared;
@@ -625,7 +624,7 @@ impl WriterState {
         if running.sum.count == 0 {
             return;
         }
-        running.pins.settle(records);
+        running.pins.apply(records);
         running.named.clear();
         for name in running.lost.drain(..) {
             records.tables.release_root(name);
@@ -660,7 +659,7 @@ impl WriterState {
     /// otherwise its reads may be returned on success.
     pub(crate) fn abort_transaction<M: Medium>(&mut self, records: &Records<M>) -> Result<()> {
         let Some(running) = &mut self.transaction else { return Ok(()) };
-        running.pins.settle(records);
+        running.pins.apply(records);
         let (id, written) = (running.id, std::mem::take(&mut running.spans));
         let mut again = Vec::new();
         for span in written.iter().rev() {
@@ -804,7 +803,9 @@ impl WriterState {
 
     fn uncount_previous<M: Medium>(&self, records: &Records<M>, before: Slot) {
         match records.whole_record(before.location()) {
-            None => records.mended(),
+            None => {
+                records.log.uncount(before.location(), records.superseded_damaged(before), &self.activity);
+            }
             Some(record) if !before.covers_no_older_records() => {
                 records.log.uncount(record.at, record.head.record_bytes(), &self.activity);
             }

@@ -528,11 +528,11 @@ fn keys_written_around_damaged_ones_are_found_and_stay_in_order() {
                 }
                 1..4 => store.maintain().unwrap(),
                 4 => walk(&store, &model),
-                5..12 => drop(delete(&store, &key)),
+                5..12 => {
+                    delete(&store, &key);
+                    model.insert(key, None);
+                }
                 _ => write(&store, &key, 0, step, &mut model),
-            }
-            if matches!(store.get(&key), Ok(None)) {
-                model.insert(key, None);
             }
         }
         drop(reader);
@@ -651,6 +651,37 @@ fn known_damage_is_refused_or_the_rest_is_served_across_closes_until_repair() {
             store.close().unwrap();
             only_these_are_corrupt(&refuse.open(&path).unwrap(), &model, &[]);
         }
+    }
+}
+
+/// A device may fail to read, and read right later. The record that was damaged is then whole, but it was superseded.
+#[test]
+fn a_write_over_a_damaged_record_stays_when_the_medium_reads_right_again() {
+    for options in configurations() {
+        let dir = directory(&options);
+        let path = dir.path().join("store");
+        let (whole, mut model) = closed(&options, &path);
+        let hurt = damage_some_values(&path);
+        let damaged = std::fs::read(&path).unwrap();
+        let serve = Options { on_corruption: OnCorruption::Serve, ..options.clone() };
+        let store = serve.open(&path).unwrap();
+        only_these_are_corrupt(&store, &model, &hurt);
+        let before = store.len();
+        store.put(&hurt[0], b"new").unwrap();
+        assert!(store.delete(&hurt[1]).unwrap());
+        store.put(&hurt[2], b"new").unwrap();
+        model.extend([(hurt[0].clone(), Some(b"new".to_vec())), (hurt[1].clone(), None)]);
+        model.insert(hurt[2].clone(), Some(b"new".to_vec()));
+        assert_eq!(store.len(), before - 1, "one key was deleted, none was added");
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        for at in (0..whole.len()).filter(|&at| whole[at] != damaged[at]) {
+            file.write_all_at(&whole[at..=at], at as u64).unwrap();
+        }
+        only_these_are_corrupt(&store, &model, &[]);
+        free_damaged(&store);
+        only_these_are_corrupt(&store, &model, &[]);
+        store.close().unwrap();
+        only_these_are_corrupt(&serve.open(&path).unwrap(), &model, &[]);
     }
 }
 

@@ -114,15 +114,9 @@ fn no_later_write_of_a_key_comes_before_its_eviction_is_reported() {
 
 #[test]
 fn every_policy_accepts_writes_of_ten_times_the_limit() {
-    for (by, volatile_only) in [
-        (EvictBy::Recency, false),
-        (EvictBy::Frequency, false),
-        (EvictBy::Chance, false),
-        (EvictBy::Recency, true),
-        (EvictBy::Frequency, true),
-        (EvictBy::Chance, true),
-        (EvictBy::Expiry, true),
-    ] {
+    let policies = EvictBy::ALL.into_iter().flat_map(|by| [(by, false), (by, true)]);
+    // By expiry only keys that expire are evicted anyway.
+    for (by, volatile_only) in policies.filter(|policy| *policy != (EvictBy::Expiry, false)) {
         for background in [false, true] {
             let dir = tempfile::tempdir_in("/dev/shm").unwrap();
             let path = dir.path().join("store");
@@ -280,10 +274,7 @@ fn a_collection_is_evicted_as_a_whole() {
 
 #[test]
 fn expiring_collections_are_evicted_and_others_stay() {
-    for (by, background) in [EvictBy::Recency, EvictBy::Frequency, EvictBy::Chance, EvictBy::Expiry]
-        .into_iter()
-        .flat_map(|by| [(by, false), (by, true)])
-    {
+    for (by, background) in EvictBy::ALL.into_iter().flat_map(|by| [(by, false), (by, true)]) {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let (store, table) = open(&dir.path().join("store"), &options(policy(by, true), background));
         let write = |name: &[u8], expires_at| {

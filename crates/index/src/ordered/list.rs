@@ -9,10 +9,9 @@
 //! it.
 //!
 //! *Damaged records* have slots and no key. The leaf keeps eight bytes of the key, which place the slot among slots
-//! with other bytes. Among slots with the same bytes, its *run*, it may lie anywhere. So a run with damaged records is
-//! divided only when the leaf cannot be divided elsewhere; their slots then go to both sides
-//! ([`OrderedIndex::split_run`]). When such a record is superseded, its slot gets its right place
-//! (`Place::repair`). Whole records of a run are always in order.
+//! with other bytes. Among slots with the same bytes, its *run*, it may lie anywhere. So where a run is divided, the
+//! slots of its damaged records go to both sides ([`OrderedIndex::split_damaged`]). When such a record is superseded,
+//! its slot gets its right place (`Place::repair`). Whole records of a run are always in order.
 
 use super::cache::place;
 use super::key::{Sought, shared_bytes, word_at};
@@ -256,14 +255,10 @@ impl OrderedIndex {
         // Keys that come in order fill leaves, and leave no half-empty ones.
         let appended = (rank == count && next.is_none()).then_some(key);
         let key_of = |entry: &(u64, Slot)| keys.key_at(entry.1.location());
-        let is_damaged = keys.may_be_damaged() && entries.iter().any(|entry| key_of(entry).is_none());
-        let (stay, low) = match is_damaged {
-            true => match Self::parted(left, entries, key, keys, guard) {
-                Some(parted) => parted,
-                None => return self.split_run(held, key, slot, keys, guard),
-            },
-            false => Self::halved(entries, appended, keys),
-        };
+        if keys.may_be_damaged() && entries.iter().any(|entry| key_of(entry).is_none()) {
+            return self.split_damaged(held, New { rank, key, slot }, keys, guard);
+        }
+        let (stay, low) = Self::halved(entries, appended, keys);
         let low = &low[..];
         let node = self.memory.take();
         // SAFETY: `Memory` gives memory of a node, which it keeps (invariant 6).
@@ -271,14 +266,8 @@ impl OrderedIndex {
         let right = node.init(low, self.height_of(low), self.new_label(left, next, guard));
         let skip = left.skip();
         let (mut buffer, mut next_buffer) = ([0; 16], [0; 16]);
-        // With unknown keys the prefixes cannot start at another byte. The bytes that all keys shared they still share.
-        let (skip_left, skip_right) = match is_damaged {
-            true => (skip, skip),
-            false => (
-                skip_between(left.low(&mut buffer, guard), Some(low)),
-                skip_between(low, next.map(|next| next.low(&mut next_buffer, guard))),
-            ),
-        };
+        let skip_left = skip_between(left.low(&mut buffer, guard), Some(low));
+        let skip_right = skip_between(low, next.map(|next| next.low(&mut next_buffer, guard)));
         let prefix = |entry: &(u64, Slot), now| {
             if now == skip { entry.0 } else { word_at(key_of(entry).unwrap_or_default(), now) }
         };
@@ -321,105 +310,54 @@ impl OrderedIndex {
         (stay, first[..first.len().min(shared + 1)].to_vec())
     }
 
-    /// How many slots of a full leaf stay when `key` is added, and where the others begin, if some keys are unknown. It
-    /// divides where the leaf's bytes of two keys differ, or where whole records differ. `None`: the leaf has the same
-    /// bytes for all keys and for the new one.
+    /// Splits a full leaf some of whose keys are unknown, and adds the key; returns its node. The leaf's bytes of an
+    /// unknown key may fit both sides, and a lookup of the key must find its slot, or the key would silently seem
+    /// absent. So the slot goes to both sides; when its key becomes known, [`OrderedIndex::forget_copies`] removes the
+    /// others.
     #[cold]
-    fn parted(
-        left: &Node,
-        entries: &[(u64, Slot)],
-        key: &[u8],
-        keys: &impl KeyBytes,
-        guard: &Guard,
-    ) -> Option<(usize, Vec<u8>)> {
-        let (count, skip) = (entries.len(), left.skip());
-        let key_of = |entry: &(u64, Slot)| keys.key_at(entry.1.location());
-        let by_words = |below: u64, above: u64| {
-            // At the first byte that differs, `above` is greater, so that byte is part of the key and not a zero after
-            // its end.
-            let (below, above) = (below.to_be_bytes(), above.to_be_bytes());
-            let mut buffer = [0; 16];
-            let shared = left.low(&mut buffer, guard).get(..skip)?;
-            Some([shared, &above[..=shared_bytes(&below, &above)]].concat())
-        };
-        let is_whole = |word| entries.iter().all(|entry| entry.0 != word || key_of(entry).is_some());
-        let between = |stay: usize| {
-            let (last, first) = (&entries[stay - 1], &entries[stay]);
-            if last.0 < first.0 {
-                return by_words(last.0, first.0);
-            }
-            // A damaged slot may belong to a key on either side.
-            let (below, above) = (key_of(last)?, key_of(first)?);
-            is_whole(first.0).then(|| above[..=shared_bytes(below, above)].to_vec())
-        };
-        let mut middles: Vec<usize> = (1..count).collect();
-        middles.sort_by_key(|middle| middle.abs_diff(count / 2));
-        if let Some(found) = middles.into_iter().find_map(|stay| Some((stay, between(stay)?))) {
-            return Some(found);
-        }
-        let (want, word) = (word_at(key, skip), entries[0].0);
-        match want.cmp(&word) {
-            std::cmp::Ordering::Less => Some((0, by_words(want, word)?)),
-            std::cmp::Ordering::Equal => None,
-            std::cmp::Ordering::Greater => Some((count, by_words(word, want)?)),
-        }
-    }
-
-    /// Splits a full leaf whose keys and the new key all have the same bytes in the leaf, and some of whose keys are
-    /// unknown. Each of these may belong on either side. A lookup of its key must find its slot, or the key would
-    /// silently seem absent; so its slot goes to both sides. When its key becomes known,
-    /// [`OrderedIndex::forget_copies`] removes the others.
-    #[cold]
-    fn split_run<'g>(
+    fn split_damaged<'g>(
         &self,
         mut held: LockedNode<'g>,
-        key: &[u8],
-        slot: Slot,
+        New { rank, key, slot }: New<'_>,
         keys: &impl KeyBytes,
         guard: &'g Guard,
     ) -> &'g Node {
-        let left = held.node;
-        let (skip, word) = (left.skip(), word_at(key, left.skip()));
-        let (mut whole, mut damaged) = (vec![(key, slot)], Vec::new());
-        for (_, slot) in held.entries() {
-            match keys.key_at(slot.location()) {
-                Some(its) => whole.push((its, slot)),
-                None => damaged.push(slot),
-            }
-        }
-        whole.sort_unstable_by_key(|&(its, _)| its);
-        let with_damaged = |whole: &[(&[u8], Slot)]| {
-            whole.iter().map(|&(_, slot)| slot).chain(damaged.iter().copied()).collect::<Vec<Slot>>()
-        };
+        let (left, skip) = (held.node, held.node.skip());
+        let mut all: Vec<(u64, Slot, Option<&[u8]>)> =
+            held.entries().map(|(word, slot)| (word, slot, keys.key_at(slot.location()))).collect();
+        all.insert(rank, (word_at(key, skip), slot, Some(key)));
+        let whole: Vec<&[u8]> = all.iter().filter_map(|&(.., its)| its).collect();
         let next = left.next(0, guard);
         let (mut buffer, mut next_buffer) = ([0; 16], [0; 16]);
-        let low = left.low(&mut buffer, guard);
-        let mut parts: Vec<(Vec<u8>, Vec<Slot>)> = Vec::with_capacity(3);
-        if let [.., _, _] = whole[..] {
-            let (below, above) = whole.split_at(whole.len() / 2);
-            let first = above[0].0;
-            let shared = shared_bytes(below[below.len() - 1].0, first);
-            parts.push((low.to_vec(), with_damaged(below)));
-            parts.push((first[..first.len().min(shared + 1)].to_vec(), with_damaged(above)));
+        // Where the leaves begin after the left one.
+        let mut lows = Vec::with_capacity(2);
+        if let (below, [first, ..]) = whole.split_at(whole.len() / 2)
+            && let Some(last) = below.last()
+        {
+            lows.push(first[..first.len().min(shared_bytes(last, first) + 1)].to_vec());
         } else {
-            // The damaged slots leave no room for another slot. The new key itself is known and gets a separate leaf.
+            // The damaged slots leave no room for another one: the new key gets a leaf of its own.
             let behind = [key, &[0]].concat();
-            if low != key {
-                parts.push((low.to_vec(), with_damaged(&[])));
-            }
-            parts.push((key.to_vec(), vec![slot]));
-            if next.is_none_or(|next| next.low(&mut next_buffer, guard) != &behind[..]) {
-                parts.push((behind, with_damaged(&[])));
-            }
+            lows.extend((left.low(&mut buffer, guard) != key).then(|| key.to_vec()));
+            lows.extend(
+                next.is_none_or(|next| next.low(&mut next_buffer, guard) != &behind[..]).then_some(behind),
+            );
         }
-        let fill = |held: &LockedNode<'_>, slots: &[Slot]| {
-            slots.iter().enumerate().for_each(|(position, &slot)| held.set(position, word, slot));
+        // Each side keeps `skip`: the bytes of unknown keys cannot be computed again. In a leaf of one key, one damaged
+        // slot with its bytes says as much as all of them.
+        let fill = |held: &LockedNode<'_>, from: &[u8], to: Option<&Vec<u8>>| {
+            let is_in = |&&(word, _, its): &&(u64, Slot, Option<&[u8]>)| match its {
+                Some(its) => its >= from && to.is_none_or(|to| its < &to[..]),
+                None => word >= word_at(from, skip) && to.is_none_or(|to| word <= word_at(to, skip)),
+            };
+            let slots = all.iter().filter(is_in).take(self.leaf_slots).enumerate();
+            let count = slots.map(|(position, &(word, slot, _))| held.set(position, word, slot)).count();
             held.set_skip(skip);
-            held.set_order(Order::of(slots.len()));
+            held.set_order(Order::of(count));
         };
         // From right to left: each points to its successor before it can be found.
         let (mut behind, mut added) = (next, Vec::with_capacity(2));
-        for (low, slots) in parts[1..].iter().rev() {
+        for (at, low) in lows.iter().enumerate().rev() {
             // SAFETY: `Memory` gives memory of a node, which it keeps (invariant 6).
             let node: &'g Node = unsafe { self.memory.take().as_ref() };
             // The added nodes are locked: labels after them are not raised.
@@ -428,13 +366,13 @@ impl OrderedIndex {
                 false => label_between(left, behind),
             };
             let new = node.init(low, self.height_of(low), label);
-            fill(&new, slots);
+            fill(&new, low, lows.get(at + 1));
             node.set_next(0, behind);
             behind = Some(node);
             added.push(new);
         }
         held.change();
-        fill(&held, &parts[0].1);
+        fill(&held, &[], lows.first());
         left.set_next(0, behind);
         let nodes: Vec<&Node> = added.iter().map(|new| new.node).collect();
         drop((held, added));
@@ -445,7 +383,7 @@ impl OrderedIndex {
     }
 
     /// Removes the remaining slots of the damaged record at `at`, which turned out to belong to `key` and is
-    /// superseded. These are copies that [`OrderedIndex::split_run`] made, in leaves whose keys share `skip` bytes. The
+    /// superseded. These are copies that [`OrderedIndex::split_damaged`] made, in leaves whose keys share `skip` bytes. The
     /// caller has the key's lock.
     #[cold]
     pub(super) fn forget_copies(&self, at: Offset, key: &[u8], skip: usize, guard: &Guard) {

@@ -106,11 +106,11 @@ impl Drop for Unwinding<'_> {
     fn drop(&mut self) {
         self.epochs.poison();
         // SAFETY: the activity belongs to the writer whose function unwinds.
-        let activity = unsafe { &*self.activity };
-        if activity.active.load(Relaxed) != 0 {
+        let unwound = unsafe { &*self.activity };
+        if unwound.active.load(Relaxed) != 0 {
             rank::leave_epoch();
         }
-        activity.active.store(0, Release);
+        unwound.active.store(0, Release);
     }
 }
 

@@ -28,9 +28,6 @@ pub enum Inert {
 pub const INERT: &[(&str, &str, Inert)] = {
     use Inert::{Bytes, Fixed, Integer, Text, Word, YesNo};
     &[
-        ("acl-pubsub-default", "resetchannels", Word(&["allchannels", "resetchannels"])),
-        ("aclfile", "", Fixed),
-        ("acllog-max-len", "128", Integer(0, 9223372036854775807)),
         ("active-defrag-cycle-max", "25", Integer(1, 99)),
         ("active-defrag-cycle-min", "1", Integer(1, 99)),
         ("active-defrag-ignore-bytes", "104857600", Bytes),
@@ -96,6 +93,7 @@ pub const INERT: &[(&str, &str, Inert)] = {
         ("list-compress-depth", "0", Integer(0, 2147483647)),
         ("list-max-listpack-size", "-2", Integer(-2147483648, 2147483647)),
         ("list-max-ziplist-size", "-2", Integer(-2147483648, 2147483647)),
+        ("locale-collate", "", Text),
         ("masterauth", "", Fixed),
         ("masteruser", "", Fixed),
         ("maxmemory-eviction-tenacity", "10", Integer(0, 100)),
@@ -153,26 +151,13 @@ pub const INERT: &[(&str, &str, Inert)] = {
         ("syslog-enabled", "no", Fixed),
         ("syslog-facility", "local0", Fixed),
         ("syslog-ident", "redis", Fixed),
-        ("tls-auth-clients", "yes", Fixed),
-        ("tls-ca-cert-dir", "", Fixed),
-        ("tls-ca-cert-file", "", Fixed),
-        ("tls-cert-file", "", Fixed),
-        ("tls-ciphers", "", Fixed),
-        ("tls-ciphersuites", "", Fixed),
         ("tls-client-cert-file", "", Fixed),
         ("tls-client-key-file", "", Fixed),
         ("tls-client-key-file-pass", "", Fixed),
         ("tls-cluster", "no", Fixed),
         ("tls-dh-params-file", "", Fixed),
-        ("tls-key-file", "", Fixed),
         ("tls-key-file-pass", "", Fixed),
-        ("tls-port", "0", Fixed),
-        ("tls-prefer-server-ciphers", "no", Fixed),
-        ("tls-protocols", "", Fixed),
         ("tls-replication", "no", Fixed),
-        ("tls-session-cache-size", "20480", Fixed),
-        ("tls-session-cache-timeout", "300", Fixed),
-        ("tls-session-caching", "yes", Fixed),
     ]
 };
 
@@ -221,14 +206,14 @@ fn find_twin(name: &'static str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::directives::DIRECTIVES;
+    use crate::config::directives::directives;
 
     #[test]
     fn every_built_in_value_can_be_set_again_and_every_name_is_unique() {
         for (at, (name, built_in, kind)) in INERT.iter().enumerate() {
             let mut config = Config::default();
             assert_eq!(get(&config, at), *built_in);
-            assert!(DIRECTIVES.iter().all(|directive| directive.name != *name), "{name}");
+            assert!(directives().all(|directive| directive.name != *name), "{name}");
             match set(&mut config, at, built_in) {
                 Ok(()) => assert_eq!(get(&config, at), *built_in, "{name}"),
                 Err(error) => assert!(matches!(kind, Inert::Fixed), "{name}: {error}"),

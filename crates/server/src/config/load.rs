@@ -1,7 +1,7 @@
 //! Puts a configuration together from a file, the environment and the command line.
 
 use super::Config;
-use super::directives::{DIRECTIVES, Known, find};
+use super::directives::{Known, directives, find};
 use super::inert;
 use super::policy::Policy;
 use crate::error::{Error, ErrorKind};
@@ -17,7 +17,8 @@ const NO_EFFECT: &str = "without effect here: ";
 const ENVIRONMENT_PREFIX: &str = "DURAMEN_";
 
 /// Options of memcached's that mean the same here, and their directives.
-const MEMCACHED_OPTIONS: [(&str, &str); 12] = [
+const MEMCACHED_OPTIONS: [(&str, &str); 13] = [
+    ("-Z", "memcached-tls"),
     ("-p", "memcached"),
     ("-l", "memcached-bind"),
     ("-s", "memcached-socket"),
@@ -67,7 +68,7 @@ pub fn help() -> String {
          DURAMEN_MEDIUM set duramen-medium. Later sources override earlier ones: file, environment,\n\
          command line.\n\n",
     );
-    for directive in DIRECTIVES {
+    for directive in directives() {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "  {} (default: {})", directive.name, quoted(&(directive.get)(&config)));
         let _ = writeln!(text, "      {}", directive.text);
@@ -125,7 +126,10 @@ impl Config {
                 None => (name, None),
             };
             values.extend(with_equals);
-            while let Some(value) = args.next_if(|next| !begins_option(next)) {
+            // A rule such as -acl looks like an option of memcached's.
+            let is_user = name.eq_ignore_ascii_case("user");
+            let ends = |next: &String| if is_user { next.starts_with("--") } else { begins_option(next) };
+            while let Some(value) = args.next_if(|next| !ends(next)) {
                 values.push(value);
             }
             let values: Vec<&str> = values.iter().map(String::as_str).collect();
@@ -170,9 +174,9 @@ impl Config {
             };
         };
         let value = match (name, value) {
-            ("memcached-enable-shutdown", None) => "yes".to_owned(),
+            ("memcached-enable-shutdown" | "memcached-tls", None) => "yes".to_owned(),
             ("maxmemory-policy", None) => "noeviction".to_owned(),
-            ("memcached-enable-shutdown" | "maxmemory-policy", Some(_)) => {
+            ("memcached-enable-shutdown" | "memcached-tls" | "maxmemory-policy", Some(_)) => {
                 return Err("takes no value".to_owned());
             }
             (_, None) => return Err("wants a value".to_owned()),
@@ -316,6 +320,13 @@ impl Config {
                         ));
                     }
                 };
+                if let ("server", "user", Some(lines)) = (section.as_str(), name.as_str(), value.as_array()) {
+                    for line in lines {
+                        let words: Vec<&str> = line.as_str().unwrap_or_default().split_whitespace().collect();
+                        self.add_user(&words).map_err(at)?;
+                    }
+                    continue;
+                }
                 let values = toml_values(value).ok_or_else(|| {
                     at("must be a word, a number, true, false, or a list of them".to_owned())
                 })?;
@@ -328,12 +339,10 @@ impl Config {
 
     /// Sets one directive.
     fn set(&mut self, name: &str, values: &[&str]) -> Result<(), String> {
-        let known = match find(name) {
-            // CONFIG GET returns it.
-            Known::Unknown(_) if inert::find(name).is_some() => Known::WithoutEffect,
-            known => known,
-        };
-        match known {
+        if name.eq_ignore_ascii_case("user") {
+            return self.add_user(values);
+        }
+        match find(name) {
             Known::Directive(directive) => {
                 let (least, most) = directive.values;
                 if values.len() < least || values.len() > most {
@@ -363,11 +372,23 @@ impl Config {
     }
 }
 
+impl Config {
+    /// The directive `user NAME WORD…`. Its words are checked at the start, when the commands are known.
+    fn add_user(&mut self, values: &[&str]) -> Result<(), String> {
+        let Some(name) = values.first() else { return Err("wants a name".to_owned()) };
+        if self.users.iter().any(|user| user.first().is_some_and(|other| other == name)) {
+            return Err("Duplicate user found. A user can only be defined once in config files".to_owned());
+        }
+        self.users.push(values.iter().map(|value| (*value).to_owned()).collect());
+        Ok(())
+    }
+}
+
 /// Splits one of memcached's options from a value in the same word, as in `-m64`.
 fn split_memcached(argument: &str) -> Option<(&'static str, Option<&str>)> {
-    let with_values = MEMCACHED_OPTIONS
-        .into_iter()
-        .map(|(option, name)| (option, !matches!(name, "maxmemory-policy" | "memcached-enable-shutdown")));
+    let with_values = MEMCACHED_OPTIONS.into_iter().map(|(option, name)| {
+        (option, !matches!(name, "maxmemory-policy" | "memcached-enable-shutdown" | "memcached-tls"))
+    });
     let all = || with_values.clone().chain(MEMCACHED_WITHOUT_EFFECT);
     if let Some((option, _)) = all().find(|(option, _)| *option == argument) {
         return Some((option, None));
@@ -588,12 +609,12 @@ mod tests {
     #[test]
     fn directives_of_redis_are_noted_or_refused() {
         let config =
-            from(&["--hz", "10", "--save", "3600 1", "--tls-port", "0", "--activedefrag", "no"], &[])
+            from(&["--hz", "10", "--save", "3600 1", "--cluster-enabled", "no", "--activedefrag", "no"], &[])
                 .unwrap();
         assert_eq!(config.notices.len(), 2);
         assert_eq!(config.notices[0], "without effect here: hz, activedefrag");
         assert_eq!(config.save, "3600 1");
-        assert!(from(&["--user", "alice", "on"], &[]).unwrap_err().contains("not supported"));
+        assert!(from(&["--rename-command", "a", "b"], &[]).unwrap_err().contains("not supported"));
         assert!(from(&["--min-replicas-to-write", "1"], &[]).unwrap_err().contains("not supported"));
         assert!(from(&["--min-replicas-to-write", "0"], &[]).is_ok());
         assert!(from(&["--maxmemory-policy", "allkeys-lri"], &[]).is_err());
@@ -634,6 +655,6 @@ mod tests {
     #[test]
     fn help_names_every_directive() {
         let text = help();
-        assert!(DIRECTIVES.iter().all(|directive| text.contains(directive.name)));
+        assert!(directives().all(|directive| text.contains(directive.name)));
     }
 }

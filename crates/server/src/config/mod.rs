@@ -2,7 +2,7 @@
 //! engine and the medium.
 //!
 //! Sources, later wins: built-in values, the file, `DURAMEN_*` of the environment, the command line.
-//! What each directive means stands in [`directives::DIRECTIVES`], from which CONFIG GET, the help text and the
+//! What each directive means stands in [`directives::SECTIONS`], from which CONFIG GET, the help text and the
 //! tables of docs/configuration.md are made.
 
 pub mod directives;
@@ -10,14 +10,15 @@ pub mod directives;
 mod document;
 pub mod inert;
 mod load;
-mod password;
 pub mod policy;
 mod rewrite;
+pub mod tls;
 pub mod value;
 
 pub use load::help;
 pub use rewrite::rewrite;
 
+use crate::memcached::numbering::WORKERS_MAX;
 use crate::observe::keyspace_events::Classes;
 use crate::observe::log::Level;
 use duramen::{Durability, FlushInstruction, IndexKind, MediumKind, OnCorruption, Residence};
@@ -41,6 +42,30 @@ pub struct Config {
     pub maxclients: u32,
     pub databases: u8,
     pub requirepass: String,
+    /// The directives `user`, each with the name first.
+    pub users: Vec<Vec<String>>,
+    pub aclfile: String,
+    /// `acl-pubsub-default allchannels`.
+    pub acl_pubsub_default: bool,
+    pub acllog_max_len: usize,
+    pub tls_port: u16,
+    pub tls_cert_file: String,
+    pub tls_key_file: String,
+    pub tls_ca_cert_file: String,
+    pub tls_ca_cert_dir: String,
+    /// One of the words of `tls-auth-clients`.
+    pub tls_auth_clients: String,
+    /// `tls-auth-clients-user CN`.
+    pub tls_auth_clients_user: bool,
+    pub tls_protocols: String,
+    pub tls_ciphers: String,
+    pub tls_ciphersuites: String,
+    pub tls_prefer_server_ciphers: bool,
+    pub tls_session_caching: bool,
+    pub tls_session_cache_size: usize,
+    pub tls_session_cache_timeout: u64,
+    pub tls_sni: Vec<String>,
+    pub memcached_tls: bool,
     pub proto_max_bulk_len: u64,
     pub client_query_buffer_limit: u64,
     pub client_output_buffer_limit: [OutputLimit; 3],
@@ -166,6 +191,26 @@ impl Default for Config {
             maxclients: 10_000,
             databases: 16,
             requirepass: String::new(),
+            users: Vec::new(),
+            aclfile: String::new(),
+            acl_pubsub_default: false,
+            acllog_max_len: 128,
+            tls_port: 0,
+            tls_cert_file: String::new(),
+            tls_key_file: String::new(),
+            tls_ca_cert_file: String::new(),
+            tls_ca_cert_dir: String::new(),
+            tls_auth_clients: "yes".to_owned(),
+            tls_auth_clients_user: false,
+            tls_protocols: String::new(),
+            tls_ciphers: String::new(),
+            tls_ciphersuites: String::new(),
+            tls_prefer_server_ciphers: false,
+            tls_session_caching: true,
+            tls_session_cache_size: 20_480,
+            tls_session_cache_timeout: 300,
+            tls_sni: Vec::new(),
+            memcached_tls: false,
             proto_max_bulk_len: 512 * MIB,
             client_query_buffer_limit: 1024 * MIB,
             client_output_buffer_limit: [
@@ -243,7 +288,7 @@ impl Config {
     /// Worker threads to start.
     pub fn threads_resolved(&self) -> usize {
         match self.threads {
-            0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            0 => std::thread::available_parallelism().map_or(1, |cores| cores.get().min(WORKERS_MAX)),
             threads => threads,
         }
     }

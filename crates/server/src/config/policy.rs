@@ -11,7 +11,7 @@ const fn policy(by: EvictBy, volatile_only: bool) -> Policy {
 }
 
 /// In the order in which Redis names them.
-const POLICIES: [(&str, Policy); 8] = [
+const POLICIES: &[(&str, Policy)] = &[
     ("volatile-lru", policy(EvictBy::Recency, true)),
     ("volatile-lfu", policy(EvictBy::Frequency, true)),
     ("volatile-random", policy(EvictBy::Chance, true)),
@@ -57,11 +57,6 @@ impl Policy {
     pub fn is_lfu(self) -> bool {
         self.0.is_some_and(|eviction| eviction.by == EvictBy::Frequency)
     }
-
-    /// Whether keys are chosen by when they were last read.
-    pub fn is_lru(self) -> bool {
-        self.0.is_some_and(|eviction| eviction.by == EvictBy::Recency)
-    }
 }
 
 #[cfg(test)]
@@ -71,8 +66,8 @@ mod tests {
     #[test]
     fn policies_have_names() {
         for (name, policy) in POLICIES {
-            assert_eq!(Policy::named(&name.to_uppercase()), Ok(policy));
-            assert_eq!(policy.name(), name);
+            assert_eq!(Policy::named(&name.to_uppercase()), Ok(*policy));
+            assert_eq!(policy.name(), *name);
         }
         assert_eq!(Policy::default().name(), "noeviction");
         assert!(Policy::named("allkeys").unwrap_err().ends_with("allkeys-random, noeviction"));

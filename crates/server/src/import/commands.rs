@@ -3,6 +3,7 @@
 //! An error as a reply ends it: a command that was done there must be done here.
 
 use super::Failure;
+use crate::acl::Users;
 use crate::clients::Origin;
 use crate::config::Config;
 use crate::net::{Output, Turn};
@@ -46,9 +47,9 @@ impl Commands {
         let config = Config { databases: keyspace.databases(), ..Config::default() };
         let limits = Limits { bulk_bytes_max: super::STRING_BYTES_MAX, authenticated: true };
         let worker = keyspace.worker().map_err(Failure::new)?;
-        let commands = command::table().count();
         let stop = Arc::new(Stop::new(waker));
-        let server = Arc::new(Server::new(config, keyspace, None, Vec::new(), stop, String::new(), commands));
+        let server =
+            Arc::new(Server::new(config, keyspace, None, Vec::new(), stop, String::new(), Users::nobody()));
         let client = server.clients.enter(Origin {
             mark: 0,
             worker: 0,
@@ -58,12 +59,13 @@ impl Commands {
             descriptor: -1,
             trusted: false,
         });
-        let dispatcher = Dispatcher::new(Arc::clone(&server), Arc::new(WorkerStats::new(commands)), 0);
+        let dispatcher =
+            Dispatcher::new(Arc::clone(&server), Arc::new(WorkerStats::new(command::table().count())), 0);
         let turn = Turn::new(server, worker);
         Ok(Self {
             dispatcher,
             turn,
-            session: Session::new(client, true),
+            session: Session::trusted(client),
             requests: Requests::default(),
             output: Output::default(),
             limits,

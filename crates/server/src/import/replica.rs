@@ -12,6 +12,8 @@
 use super::commands::Step;
 use super::{Failure, Import};
 use duramen_resp::encode_command;
+use duramen_resp::tls::Settings;
+use rustls::{ClientConnection, StreamOwned};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::Ordering;
@@ -30,14 +32,27 @@ pub struct Origin {
     port: u16,
     user: Option<String>,
     password: Option<String>,
+    tls: Option<Settings>,
 }
 
 impl std::str::FromStr for Origin {
     type Err = String;
 
     fn from_str(url: &str) -> Result<Self, String> {
-        let wanted = || format!("{url}: wanted redis://[[USER]:PASSWORD@]HOST[:PORT]");
-        let rest = url.strip_prefix("redis://").ok_or_else(wanted)?.trim_end_matches('/');
+        let wanted = || {
+            format!(
+                "{url}: wanted redis://[[USER]:PASSWORD@]HOST[:PORT], or rediss:// for TLS, which may end with ?cacert=FILE&cert=FILE&key=FILE"
+            )
+        };
+        let (rest, tls) = match (url.strip_prefix("redis://"), url.strip_prefix("rediss://")) {
+            (Some(rest), _) => (rest, None),
+            (None, Some(rest)) => {
+                let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+                (rest, Some(Settings::parse(query)?))
+            }
+            (None, None) => return Err(wanted()),
+        };
+        let rest = rest.trim_end_matches('/');
         let (login, place) =
             rest.rsplit_once('@').map_or((None, rest), |(login, place)| (Some(login), place));
         let (host, port) = match place.rsplit_once(':') {
@@ -54,7 +69,7 @@ impl std::str::FromStr for Origin {
             };
         let host = host.trim_matches(['[', ']']).to_owned();
         let decoded = |text: Option<&str>| text.map(|text| decoded(text).ok_or_else(wanted)).transpose();
-        Ok(Self { host, port, user: decoded(user)?, password: decoded(password)? })
+        Ok(Self { host, port, user: decoded(user)?, password: decoded(password)?, tls })
     }
 }
 
@@ -75,20 +90,39 @@ fn decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
+/// A socket, with TLS or without.
+trait Socket: Read + Write {
+    fn set_read_timeout(&self, time: Duration) -> io::Result<()>;
+}
+
+impl Socket for TcpStream {
+    fn set_read_timeout(&self, time: Duration) -> io::Result<()> {
+        Self::set_read_timeout(self, Some(time))
+    }
+}
+
+impl Socket for StreamOwned<ClientConnection, TcpStream> {
+    fn set_read_timeout(&self, time: Duration) -> io::Result<()> {
+        self.sock.set_read_timeout(Some(time))
+    }
+}
+
 /// A connection to the server.
 struct Connection {
-    input: BufReader<TcpStream>,
-    output: TcpStream,
+    input: BufReader<Box<dyn Socket>>,
 }
 
 impl Connection {
     fn open(origin: &Origin) -> Result<Self, Failure> {
-        let Origin { host, port, user, password } = origin;
+        let Origin { host, port, user, password, tls } = origin;
         let failed = |error| Failure(format!("cannot connect to {host} port {port}: {error}"));
-        let output = TcpStream::connect((&host[..], *port)).map_err(failed)?;
-        output.set_read_timeout(Some(HANDSHAKE_TIMEOUT)).map_err(failed)?;
-        let input = BufReader::new(output.try_clone().map_err(failed)?);
-        let mut connection = Self { input, output };
+        let socket = TcpStream::connect((&host[..], *port)).map_err(failed)?;
+        socket.set_read_timeout(Some(HANDSHAKE_TIMEOUT)).map_err(failed)?;
+        let socket: Box<dyn Socket> = match tls {
+            None => Box::new(socket),
+            Some(settings) => Box::new(settings.connect(host, socket).map_err(failed)?),
+        };
+        let mut connection = Self { input: BufReader::new(socket) };
         if let Some(password) = password {
             let login = user.iter().chain([password]).map(String::as_str);
             connection.ask(&["AUTH"].into_iter().chain(login).collect::<Vec<_>>())?;
@@ -99,7 +133,8 @@ impl Connection {
     fn send(&mut self, words: &[&str]) -> Result<(), Failure> {
         let mut request = Vec::new();
         encode_command(&mut request, words);
-        self.output.write_all(&request).map_err(|error| lost(&error))
+        let socket = self.input.get_mut();
+        socket.write_all(&request).and_then(|()| socket.flush()).map_err(|error| lost(&error))
     }
 
     /// Sends a command; the first line of its reply.
@@ -173,7 +208,7 @@ impl Import<'_> {
         connection: &mut Connection,
         mut offset: u64,
     ) -> Result<(), Failure> {
-        connection.output.set_read_timeout(Some(FOLLOW_TIMEOUT)).map_err(|error| lost(&error))?;
+        connection.input.get_ref().set_read_timeout(FOLLOW_TIMEOUT).map_err(|error| lost(&error))?;
         let (mut buffer, mut end) = (Vec::new(), None);
         loop {
             let mut at = 0;
@@ -249,7 +284,15 @@ mod tests {
             port,
             user: user.map(str::to_owned),
             password: password.map(str::to_owned),
+            tls: None,
         };
+        let tls = |settings| Origin { tls: Some(settings), ..origin("host", 6379, None, None) };
+        assert_eq!("rediss://host".parse(), Ok(tls(Settings::default())));
+        let authorities = Some("/a/b.crt".to_owned());
+        assert_eq!(
+            "rediss://host?cacert=/a/b.crt".parse(),
+            Ok(tls(Settings { authorities, certificate: None }))
+        );
         for (url, wanted) in [
             ("redis://localhost", origin("localhost", 6379, None, None)),
             ("redis://10.0.0.1:7000/", origin("10.0.0.1", 7000, None, None)),
@@ -262,7 +305,7 @@ mod tests {
         }
         for url in [
             "host",
-            "rediss://host",
+            "http://host",
             "redis://",
             "redis://host:x",
             "redis://me@host",

@@ -18,6 +18,7 @@ use super::connection_state::ConnectionState;
 use super::counters::Count;
 use super::items::{Counted, Deleted, Delta, KEY_BYTES_MAX, Mode, Outcome, Put};
 use super::request::{Request, VERSION};
+use super::rights::{self, Act, Use};
 use super::stats::{self, Subject};
 use crate::net::Output;
 
@@ -235,21 +236,27 @@ pub fn next(request: &mut Request<'_>, connection: &mut ConnectionState, input: 
     };
     match command {
         Command::Unknown => {
-            packet.error(out, UNKNOWN);
+            packet.error(request.out, UNKNOWN);
             return swallow(connection);
         }
-        Command::SaslMechanisms | Command::SaslAuth if request.config.requirepass.is_empty() => {
-            packet.error(out, UNKNOWN);
+        Command::SaslMechanisms | Command::SaslAuth
+            if request.server.users.is_open() && request.server.users.count() == 1 =>
+        {
+            packet.error(request.out, UNKNOWN);
+            return swallow(connection);
+        }
+        _ if !may_run(request, connection, command, packet.key) => {
+            packet.error(request.out, AUTH_ERROR);
             return swallow(connection);
         }
         Command::SaslAuth if value_bytes > SASL_BYTES_MAX => {
-            packet.error(out, INVALID);
+            packet.error(request.out, INVALID);
             return swallow(connection);
         }
         Command::Store(mode) | Command::Join(mode) => {
             let flags = if let Command::Store(_) = command { packet.number(0) } else { 0 };
             if !request.items.fits(packet.key, flags, value_bytes as u64) {
-                packet.error(out, TOO_LARGE);
+                packet.error(request.out, TOO_LARGE);
                 request.too_large(packet.key, mode == Mode::Set);
                 return swallow(connection);
             }
@@ -264,6 +271,28 @@ pub fn next(request: &mut Request<'_>, connection: &mut ConnectionState, input: 
     packet.value = body.get(head_bytes..body_bytes)?;
     execute(request, connection, command, &packet);
     Some(HEADER_BYTES + body_bytes)
+}
+
+/// Whether the user may run a command.
+fn may_run(request: &Request<'_>, connection: &mut ConnectionState, command: Command, key: &[u8]) -> bool {
+    let (login, users) = (&mut connection.login, &request.server.users);
+    let used = match command {
+        _ if login.is_unlimited(users) => return true,
+        Command::Get { touches: true, .. } | Command::Touch => Use::Touch,
+        Command::Get { .. } => Use::Read,
+        Command::Store(_) | Command::Join(_) => Use::Store,
+        Command::Delete => Use::Delete,
+        Command::Count { .. } => Use::Count,
+        Command::Flush => return rights::may_do(login, users, Act::Flush),
+        Command::Stat => return rights::may_do(login, users, Act::Stats),
+        Command::Quit
+        | Command::Noop
+        | Command::Version
+        | Command::SaslMechanisms
+        | Command::SaslAuth
+        | Command::Unknown => return true,
+    };
+    rights::may_use(login, users, used, key)
 }
 
 fn execute(
@@ -435,8 +464,9 @@ fn sasl(request: &mut Request<'_>, connection: &mut ConnectionState, packet: &Pa
     request.items.counters.add(Count::AuthCmds);
     let mut parts = packet.value.split(|byte| *byte == 0).skip(1);
     let (name, password) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    connection.authenticated = packet.key == b"PLAIN" && request.is_password(name, password);
-    if connection.authenticated {
+    // Another mechanism is none that was offered.
+    connection.authenticated = false;
+    if packet.key == b"PLAIN" && request.log_in(connection, name, password) {
         packet.done(request.out, 0, b"Authenticated");
     } else {
         request.items.counters.add(Count::AuthErrors);

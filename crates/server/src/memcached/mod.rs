@@ -31,6 +31,7 @@ pub mod numbering;
 mod offline;
 mod protocol;
 mod request;
+mod rights;
 mod service;
 mod shared;
 mod stats;

@@ -3,6 +3,7 @@
 use super::connection_state::ConnectionState;
 use super::service::Service;
 use super::shared::Shared;
+use crate::acl::{Login, Users};
 use crate::clients::Origin;
 use crate::config::Config;
 use crate::net::Output;
@@ -40,7 +41,9 @@ impl Offline {
         let worker = keyspace.worker()?;
         let config = Config::default();
         let memcached = Some(Arc::clone(&shared));
-        let server = Arc::new(Server::new(config, keyspace, memcached, Vec::new(), stop, String::new(), 0));
+        let users = Users::nobody();
+        let server =
+            Arc::new(Server::new(config, keyspace, memcached, Vec::new(), stop, String::new(), users));
         let service = Service::new(Arc::clone(&server), shared, 0);
         Ok(Self { service, worker, config: server.config(), server, _poll: poll })
     }
@@ -64,7 +67,7 @@ impl Offline {
             trusted: false,
         });
         let id = client.id;
-        let mut connection = ConnectionState::new(client, true);
+        let mut connection = ConnectionState::new(client, Login::trusted(), true);
         let mut output = Output::default();
         let (mut start, mut end) = (0, 0);
         self.worker.group();

@@ -3,6 +3,7 @@
 use super::connection_state::ConnectionState;
 use super::service::Service;
 use super::shared::Shared;
+use crate::acl::Login;
 use crate::clients::Client;
 use crate::command_error::CommandError;
 use crate::config::Config;
@@ -11,6 +12,7 @@ use crate::net::{Conversation, Output, Place, Protocol, Refusal, Turn};
 use crate::server::Server;
 use duramen_structures::Keyspace;
 use std::sync::Arc;
+use std::time::Instant;
 
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 const PROTECTED: &[u8] =
@@ -49,6 +51,7 @@ impl Protocol for Memcached {
             mark: 0,
             bind,
             port: config.memcached,
+            is_tls: config.memcached_tls,
             unixsocket: &config.memcached_socket,
             directives: ["--memcached", "--memcached-socket"],
         }]
@@ -67,8 +70,17 @@ impl Protocol for Memcached {
     }
 
     fn conversation(&self, client: Arc<Client>, _: u8) -> ConnectionState {
-        let may_all = self.0.as_ref().is_some_and(Service::needs_no_password);
-        ConnectionState::new(client, may_all)
+        match &self.0 {
+            Some(service) => service.connection(client),
+            // No listener has led here.
+            None => ConnectionState::new(client, Login::trusted(), false),
+        }
+    }
+
+    fn identify(&self, connection: &mut ConnectionState, name: &[u8]) {
+        if let Some(service) = &self.0 {
+            service.identify(connection, name);
+        }
     }
 
     #[inline]
@@ -134,5 +146,14 @@ impl Conversation for ConnectionState {
     #[inline]
     fn is_closing(&self) -> bool {
         self.closing
+    }
+
+    #[inline]
+    fn paused_until(&self) -> Option<Instant> {
+        self.paused_until
+    }
+
+    fn go_on(&mut self) {
+        self.paused_until = None;
     }
 }

@@ -1,12 +1,16 @@
 //! A command's context besides its bytes.
 
+use super::connection_state::ConnectionState;
 use super::counters::Count;
 use super::items::Items;
+use crate::acl::log::{Context, Entry, Reason};
+use crate::clients::unix_millis;
 use crate::command_error::CommandError;
 use crate::config::Config;
 use crate::net::Output;
 use crate::server::Server;
 use duramen_structures::{Error, Locks};
+use std::time::Instant;
 
 /// The version that clients see: they derive the supported commands from it.
 pub const VERSION: &str = "1.6.18";
@@ -54,9 +58,29 @@ impl Request<'_> {
         }
     }
 
-    /// Whether this is the password of the named user.
-    pub fn is_password(&self, user: &[u8], password: &[u8]) -> bool {
-        self.config.is_password(user, password)
+    /// Logs a connection in; false, and its answer is held back, if this is not the password of the named user.
+    pub fn log_in(&mut self, connection: &mut ConnectionState, name: &[u8], password: &[u8]) -> bool {
+        let (server, users) = (self.server, &self.server.users);
+        let user = users.authenticate(name, password);
+        if user.is_none() {
+            let address = &connection.client.address;
+            let now = unix_millis();
+            let event = Entry {
+                id: 0,
+                count: 1,
+                reason: Reason::Auth,
+                context: Context::TopLevel,
+                object: b"memcached".to_vec(),
+                user: name.to_vec(),
+                created: now,
+                updated: now,
+                client: connection.client.line("NULL"),
+            };
+            users.note(event, self.config.acllog_max_len);
+            connection.paused_until = Some(Instant::now() + server.failed_login(address, name));
+        }
+        connection.log_in(user, users);
+        connection.authenticated
     }
 
     /// Records an error of the store.

@@ -10,6 +10,7 @@ use super::numbering::Numbering;
 use super::request::Request;
 use super::shared::Shared;
 use super::text;
+use crate::clients::Client;
 use crate::command_error::CommandError;
 use crate::config::Config;
 use crate::net::Output;
@@ -43,9 +44,17 @@ impl Service {
         Self { server, shared, counters, numbering, now: Now::default(), failure: None, panicked: false }
     }
 
-    /// Whether new connections may do everything.
-    pub fn needs_no_password(&self) -> bool {
-        self.server.config().requirepass.is_empty()
+    /// The state of a new connection.
+    pub fn connection(&self, client: Arc<Client>) -> ConnectionState {
+        ConnectionState::of_client(client, &self.server.users)
+    }
+
+    /// The client's certificate has this name, by which it may be logged in.
+    pub fn identify(&self, connection: &mut ConnectionState, name: &[u8]) {
+        let users = &self.server.users;
+        if let Some(user) = users.find(name).filter(|user| user.rules().is_on()) {
+            connection.log_in(Some(user), users);
+        }
     }
 
     /// A turn begins at this time.

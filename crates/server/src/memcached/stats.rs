@@ -171,7 +171,7 @@ fn settings(request: &Request<'_>, stats: &mut Stats) {
     stats.add("cas_enabled", "yes");
     stats.add("tcp_backlog", config.tcp_backlog);
     stats.add("binding_protocol", "auto-negotiate");
-    let has_password = yes_no(!config.requirepass.is_empty());
+    let has_password = yes_no(!request.server.users.is_open());
     stats.add("auth_enabled_sasl", has_password);
     stats.add("auth_enabled_ascii", has_password);
     stats.add("item_size_max", request.items.bytes_max);

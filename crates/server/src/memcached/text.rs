@@ -10,6 +10,7 @@ use super::listing;
 use super::meta;
 use super::number;
 use super::request::{BAD_FORMAT, NOT_NUMERIC, Request, TOO_LARGE, VERSION};
+use super::rights;
 use super::stats;
 use duramen_structures::{AHEAD_MAX, Item};
 use std::sync::atomic::Ordering::Relaxed;
@@ -41,9 +42,30 @@ pub fn next(request: &mut Request<'_>, connection: &mut ConnectionState, input: 
     if !connection.authenticated {
         return authenticate(request, connection, line, rest).map(|more| end + 1 + more);
     }
+    if !connection.login.is_unlimited(&request.server.users)
+        && !rights::may_run(&mut connection.login, &request.server.users, line)
+    {
+        refuse(request, connection, line);
+        return Some(end + 1);
+    }
     let taken = command(request, connection, line, rest).map(|more| end + 1 + more);
     // It is executed again while there are more items.
     if connection.dumps_from.is_some() { Some(0) } else { taken }
+}
+
+/// Answers a command that the user may not run; the data after its line are skipped.
+#[cold]
+fn refuse(request: &mut Request<'_>, connection: &mut ConnectionState, line: &[u8]) {
+    let words = Words::of(line);
+    let bytes = match words.at(0) {
+        b"set" | b"add" | b"replace" | b"append" | b"prepend" | b"cas" => words.at(4),
+        b"ms" => words.at(2),
+        _ => b"",
+    };
+    if let Some(bytes) = number::unsigned_32(bytes).filter(|bytes| i64::from(*bytes) <= DATA_BYTES_MAX) {
+        connection.swallow = u64::from(bytes) + 2;
+    }
+    request.line_unless(words.is_quiet(), rights::DENIED);
 }
 
 /// Whether an endless line may be one of many keys.
@@ -81,8 +103,7 @@ fn authenticate(
         return Some(bytes + 2);
     }
     request.items.counters.add(Count::AuthCmds);
-    connection.authenticated = request.is_password(said.at(0), said.at(1));
-    if connection.authenticated {
+    if request.log_in(connection, said.at(0), said.at(1)) {
         request.line(b"STORED");
     } else {
         request.items.counters.add(Count::AuthErrors);

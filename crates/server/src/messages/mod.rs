@@ -19,4 +19,4 @@ mod subscriptions;
 pub use delivery::{Delivery, Outgoing};
 pub use message::{Content, Message, PutBack};
 pub use subscribers::Subscribers;
-pub use subscriptions::{Kind, Monitors, Subscribed, Subscriptions};
+pub use subscriptions::{Kind, Monitors, Name, Subscribed, Subscriptions};

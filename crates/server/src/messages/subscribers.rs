@@ -1,32 +1,69 @@
 //! The subscribed connections of one worker.
 
 use super::message::{Content, Message};
-use super::subscriptions::Kind;
+use super::subscriptions::{Kind, Name};
 use duramen_structures::glob;
-use std::collections::{BTreeSet, HashMap};
+use hashbrown::HashMap;
+use hashbrown::hash_map::{Entry, EntryRef};
+use std::collections::BTreeSet;
+use std::hash::RandomState;
 
 /// The numbers of clients, by their subscriptions.
 #[derive(Default)]
 pub struct Subscribers {
     /// The MONITOR clients.
     pub monitors: BTreeSet<u64>,
-    clients: [HashMap<Box<[u8]>, BTreeSet<u64>>; 3],
+    clients: [HashMap<Name, Clients, RandomState>; 3],
+}
+
+/// The clients that subscribe to one name. Most names have one, which needs no memory of its own.
+enum Clients {
+    One(u64),
+    Several(BTreeSet<u64>),
+}
+
+impl Clients {
+    fn add(&mut self, client: u64) {
+        match self {
+            Self::One(other) => *self = Self::Several(BTreeSet::from([*other, client])),
+            Self::Several(clients) => _ = clients.insert(client),
+        }
+    }
+
+    /// Removes a client; whether none is left.
+    fn remove(&mut self, client: u64) -> bool {
+        match self {
+            Self::One(other) => *other == client,
+            Self::Several(clients) => {
+                clients.remove(&client);
+                clients.is_empty()
+            }
+        }
+    }
+
+    fn append_to(&self, all: &mut Vec<u64>) {
+        match self {
+            Self::One(client) => all.push(*client),
+            Self::Several(clients) => all.extend(clients),
+        }
+    }
 }
 
 impl Subscribers {
     /// A client begins to listen.
-    pub fn add(&mut self, kind: Kind, name: &[u8], client: u64) {
-        self.clients[kind as usize].entry(name.into()).or_default().insert(client);
+    pub fn add(&mut self, kind: Kind, name: Name, client: u64) {
+        match self.clients[kind as usize].entry(name) {
+            Entry::Occupied(mut entry) => entry.get_mut().add(client),
+            Entry::Vacant(entry) => _ = entry.insert(Clients::One(client)),
+        }
     }
 
     /// It ends to.
     pub fn remove(&mut self, kind: Kind, name: &[u8], client: u64) {
-        let names = &mut self.clients[kind as usize];
-        if let Some(clients) = names.get_mut(name) {
-            clients.remove(&client);
-            if clients.is_empty() {
-                names.remove(name);
-            }
+        if let EntryRef::Occupied(mut entry) = self.clients[kind as usize].entry_ref(name)
+            && entry.get_mut().remove(client)
+        {
+            entry.remove();
         }
     }
 
@@ -41,12 +78,14 @@ impl Subscribers {
             Content::Channel { channel, .. } => (Kind::Channel, channel),
             Content::Shard { channel, .. } => (Kind::Shard, channel),
         };
-        clients.extend(self.clients[kind as usize].get(channel).into_iter().flatten());
+        if let Some(of) = self.clients[kind as usize].get(&**channel) {
+            of.append_to(clients);
+        }
         if kind == Kind::Channel {
             let before = clients.len();
             for (pattern, more) in &self.clients[Kind::Pattern as usize] {
                 if glob::matches(pattern, channel) {
-                    clients.extend(more);
+                    more.append_to(clients);
                 }
             }
             if clients.len() > before {

@@ -1,12 +1,20 @@
 //! Subscriptions: the counts that all workers share, and those of one connection.
 
 use duramen_structures::glob;
-use std::collections::{BTreeMap, HashMap};
+use hashbrown::HashMap;
+use hashbrown::hash_map::EntryRef;
+use std::collections::BTreeMap;
+use std::hash::RandomState;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+
+/// The name of a channel or a pattern. One copy serves all its subscribers.
+pub type Name = Arc<[u8]>;
+
+type Names = [HashMap<Name, Counts, RandomState>; 3];
 
 /// Kinds of subscriptions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// SUBSCRIBE: a channel.
     Channel,
@@ -61,54 +69,61 @@ impl Monitors {
 pub struct Subscriptions {
     // The number of subscriptions to channels and patterns: publishers skip the search while it is 0.
     any: AtomicUsize,
-    counts: RwLock<[HashMap<Box<[u8]>, Counts>; 3]>,
+    counts: RwLock<Names>,
 }
 
-/// How many connections of each worker.
+/// How many connections of each worker. The first workers need no memory of their own: most names have one subscriber.
 #[derive(Debug, Default)]
-struct Counts(Vec<u32>);
+struct Counts {
+    first: [u32; 4],
+    others: Vec<u32>,
+}
 
 impl Counts {
+    fn all(&self) -> impl Iterator<Item = u32> + '_ {
+        self.first.iter().chain(&self.others).copied()
+    }
+
     fn total(&self) -> usize {
-        self.0.iter().map(|count| *count as usize).sum()
+        self.all().map(|count| count as usize).sum()
     }
 
     fn at(&mut self, worker: usize) -> &mut u32 {
-        if self.0.len() <= worker {
-            self.0.resize(worker + 1, 0);
+        let Some(other) = worker.checked_sub(self.first.len()) else { return &mut self.first[worker] };
+        if self.others.len() <= other {
+            self.others.resize(other + 1, 0);
         }
-        &mut self.0[worker]
+        &mut self.others[other]
     }
 
     fn workers(&self) -> impl Iterator<Item = u32> + '_ {
-        self.0.iter().enumerate().filter(|(_, count)| **count > 0).map(|(worker, _)| worker as u32)
+        self.all().enumerate().filter(|(_, count)| *count > 0).map(|(worker, _)| worker as u32)
     }
 }
 
 impl Subscriptions {
-    /// A connection of `worker` begins to listen.
-    pub fn add(&self, kind: Kind, name: &[u8], worker: usize) {
+    /// A connection of `worker` begins to listen. Returns the copy of the name that all subscribers share.
+    pub fn add(&self, kind: Kind, name: &[u8], worker: usize) -> Name {
         let mut counts = self.counts.write().unwrap_or_else(PoisonError::into_inner);
-        let names = &mut counts[kind as usize];
-        let of = match names.get_mut(name) {
-            Some(of) => of,
-            None => names.entry(name.into()).or_default(),
+        let mut entry = match counts[kind as usize].entry_ref(name) {
+            EntryRef::Occupied(entry) => entry,
+            EntryRef::Vacant(entry) => entry.insert_entry_with_key(Arc::from(name), Counts::default()),
         };
-        *of.at(worker) += 1;
+        *entry.get_mut().at(worker) += 1;
         if kind != Kind::Shard {
             self.any.fetch_add(1, Ordering::Relaxed);
         }
+        Arc::clone(entry.key())
     }
 
     /// It ends to.
     pub fn remove(&self, kind: Kind, name: &[u8], worker: usize) {
         let mut counts = self.counts.write().unwrap_or_else(PoisonError::into_inner);
-        let names = &mut counts[kind as usize];
-        let Some(of) = names.get_mut(name) else { return };
-        let count = of.at(worker);
+        let EntryRef::Occupied(mut entry) = counts[kind as usize].entry_ref(name) else { return };
+        let count = entry.get_mut().at(worker);
         *count = count.saturating_sub(1);
-        if of.total() == 0 {
-            names.remove(name);
+        if entry.get().total() == 0 {
+            entry.remove();
         }
         if kind != Kind::Shard {
             self.any.fetch_sub(1, Ordering::Relaxed);
@@ -122,7 +137,7 @@ impl Subscriptions {
         self.any.load(Ordering::Relaxed) > 0
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, [HashMap<Box<[u8]>, Counts>; 3]> {
+    fn read(&self) -> RwLockReadGuard<'_, Names> {
         self.counts.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -147,10 +162,10 @@ impl Subscriptions {
     }
 
     /// The names that are listened to.
-    pub fn names(&self, kind: Kind, pattern: Option<&[u8]>) -> Vec<Box<[u8]>> {
+    pub fn names(&self, kind: Kind, pattern: Option<&[u8]>) -> Vec<Name> {
         let names = self.read();
-        let wanted = |name: &&[u8]| pattern.is_none_or(|pattern| glob::matches(pattern, name));
-        names[kind as usize].keys().map(|name| &**name).filter(wanted).map(Box::from).collect()
+        let wanted = |name: &&Name| pattern.is_none_or(|pattern| glob::matches(pattern, name));
+        names[kind as usize].keys().filter(wanted).map(Arc::clone).collect()
     }
 
     /// How many names are listened to.
@@ -168,29 +183,33 @@ impl Subscriptions {
 /// for it.
 #[derive(Debug, Default)]
 pub struct Subscribed {
-    names: [BTreeMap<Box<[u8]>, u64>; 3],
+    names: [BTreeMap<Name, u64>; 3],
 }
 
 impl Subscribed {
-    /// Begins to listen; false when it did before.
-    pub fn add(&mut self, kind: Kind, name: &[u8], since: u64) -> bool {
-        let names = &mut self.names[kind as usize];
-        !names.contains_key(name) && names.insert(name.into(), since).is_none()
+    /// Whether it listens to this name.
+    pub fn has(&self, kind: Kind, name: &[u8]) -> bool {
+        self.names[kind as usize].contains_key(name)
     }
 
-    /// Ends to listen; whether it did.
-    pub fn remove(&mut self, kind: Kind, name: &[u8]) -> bool {
-        self.names[kind as usize].remove(name).is_some()
+    /// Begins to listen.
+    pub fn add(&mut self, kind: Kind, name: Name, since: u64) {
+        self.names[kind as usize].insert(name, since);
+    }
+
+    /// Ends to listen to this name, which is returned if it did.
+    pub fn remove(&mut self, kind: Kind, name: &[u8]) -> Option<Name> {
+        self.names[kind as usize].remove_entry(name).map(|(name, _)| name)
+    }
+
+    /// Ends to listen to one of the names of a kind, if there is one.
+    pub fn remove_any(&mut self, kind: Kind) -> Option<Name> {
+        self.names[kind as usize].pop_first().map(|(name, _)| name)
     }
 
     /// How many names of a kind it listens to.
     pub fn count(&self, kind: Kind) -> usize {
         self.names[kind as usize].len()
-    }
-
-    /// Those names.
-    pub fn names(&self, kind: Kind) -> Vec<Box<[u8]>> {
-        self.names[kind as usize].keys().cloned().collect()
     }
 
     /// Whether it listens to nothing.
@@ -213,7 +232,7 @@ impl Subscribed {
 
     /// Memory that it takes, about.
     pub fn bytes(&self) -> usize {
-        // 64: a map's approximate overhead per entry.
-        self.names.iter().flatten().map(|(name, _)| name.len() + 64).sum()
+        // The name is here and with the client; 64: a map's approximate overhead per entry.
+        self.names.iter().flatten().map(|(name, _)| 2 * (name.len() + 64)).sum()
     }
 }

@@ -53,7 +53,7 @@ pub fn accept<P: Protocol>(server: &Server, poll: &mut Poll, listeners: &[Listen
 /// Accepts the waiting connections of one listener; false when some of them must be retried later.
 fn accept_all<P: Protocol>(server: &Server, listener: &Listener, next: &mut usize) -> bool {
     loop {
-        match listener.accept() {
+        match listener.accept(&server.tls) {
             Ok(incoming) => admit::<P>(server, incoming, next),
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock => return true,
@@ -74,7 +74,7 @@ fn admit<P: Protocol>(server: &Server, mut incoming: Incoming, next: &mut usize)
     let config = server.config();
     let refusal = if server.clients.count() >= config.maxclients as usize {
         Some(Refusal::TooMany)
-    } else if config.protected_mode && config.requirepass.is_empty() && !incoming.is_local {
+    } else if config.protected_mode && server.users.is_open() && !incoming.is_local {
         Some(Refusal::Protected)
     } else {
         None
@@ -103,7 +103,11 @@ fn admit<P: Protocol>(server: &Server, mut incoming: Incoming, next: &mut usize)
 }
 
 fn keep_alive(stream: &Stream, config: &Config) {
-    let Stream::Tcp(stream) = stream else { return };
+    let stream = match stream {
+        Stream::Tcp(stream) => stream,
+        Stream::Tls(stream) => &stream.stream.socket,
+        Stream::Unix(_) => return,
+    };
     if config.tcp_keepalive == 0 {
         return;
     }

@@ -22,6 +22,7 @@ use super::buffer_pool::BufferPool;
 use super::output::Output;
 use super::protocol::{Conversation as _, Protocol};
 use super::stream::Stream;
+use super::tls::common_name;
 use super::turn::Turn;
 use crate::command_error::CommandError;
 use crate::config::{Config, OutputLimit};
@@ -401,6 +402,13 @@ impl<P: Protocol> Connection<P> {
     }
 
     fn received(&mut self, bytes: usize, context: &Context<'_, P>) {
+        if let Some(tls) = self.stream.tls()
+            && let Some(certificate) = tls.take_certificate()
+            && context.config.tls_auth_clients_user
+            && let Some(name) = common_name(&certificate)
+        {
+            context.protocol.identify(&mut self.conversation, name);
+        }
         context.stats.reads.add(1);
         context.stats.input_bytes.add(bytes as u64);
         context.stats.input_bytes_max.set(context.stats.input_bytes_max.get().max(bytes as u64));
@@ -408,7 +416,7 @@ impl<P: Protocol> Connection<P> {
     }
 
     const fn drained(&mut self) -> Step {
-        self.readable = self.read_closed;
+        self.readable = self.read_closed || self.stream.is_ended();
         if self.readable { Step::Goes } else { Step::Waits }
     }
 
@@ -537,6 +545,17 @@ impl<P: Protocol> Connection<P> {
         {
             self.backed_up = false;
         }
+        if let Some(tls) = self.stream.tls() {
+            match tls.stream.send() {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.blocked = true,
+                Err(_) => return Step::Ends,
+                Ok(()) => {}
+            }
+            if tls.stream.has_unsent() && self.output_sent == self.output.len() {
+                // The socket says when it takes more.
+                return Step::Waits;
+            }
+        }
         // It waits only for its turn.
         let is_waiting = self.conversation.is_waiting();
         let goes = (self.input_ready || self.readable && !self.input_over) && !self.backed_up && !is_waiting;
@@ -591,7 +610,9 @@ impl<P: Protocol> Connection<P> {
 
     /// Whether a client that sends nothing and reads nothing has done so for too long.
     pub fn overdue(&mut self, context: &Context<'_, P>) -> bool {
-        if self.lingering_until.is_some_and(|until| until <= context.now) {
+        if self.lingering_until.is_some_and(|until| until <= context.now)
+            || self.stream.tls().is_some_and(|tls| tls.is_overdue(context.now))
+        {
             return true;
         }
         if self.output_sent < self.output.len() && self.over_limit(context) {

@@ -1,6 +1,7 @@
 //! The addresses that the server listens on.
 
 use super::stream::Stream;
+use super::tls::Settings;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind};
 use mio::event::Source;
@@ -20,6 +21,8 @@ pub struct Place<'a> {
     pub bind: &'a [String],
     /// TCP port; 0 for none.
     pub port: u16,
+    /// The port speaks TLS.
+    pub is_tls: bool,
     /// Path of a Unix socket; empty for none.
     pub unixsocket: &'a str,
     /// The directives of the port and of the socket, for errors.
@@ -30,6 +33,7 @@ pub struct Place<'a> {
 pub struct Listener {
     socket: Bound,
     mark: u8,
+    is_tls: bool,
 }
 
 enum Bound {
@@ -92,7 +96,11 @@ impl Listener {
                 };
                 let address = SocketAddr::new(ip(name)?, place.port);
                 match tcp(address, config.tcp_backlog) {
-                    Ok(listener) => listeners.push(Self { socket: Bound::Tcp(listener, address), mark }),
+                    Ok(listener) => listeners.push(Self {
+                        socket: Bound::Tcp(listener, address),
+                        mark,
+                        is_tls: place.is_tls,
+                    }),
                     Err(error) if optional && not_available(&error) => {}
                     Err(error) => return Err(refused(&address.to_string(), &error, port)),
                 }
@@ -101,16 +109,20 @@ impl Listener {
         if !place.unixsocket.is_empty() {
             let listener = unix(place.unixsocket, config.unixsocketperm)
                 .map_err(|error| refused(place.unixsocket, &error, socket))?;
-            listeners.push(Self { socket: Bound::Unix(listener, PathBuf::from(place.unixsocket)), mark });
+            listeners.push(Self {
+                socket: Bound::Unix(listener, PathBuf::from(place.unixsocket)),
+                mark,
+                is_tls: false,
+            });
         }
         Ok(())
     }
 
-    /// The next connection; `WouldBlock` when there is none.
+    /// The next connection; `WouldBlock` when there is none. Of a port with TLS it has not begun its handshake.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn accept(&self) -> io::Result<Incoming> {
+    pub fn accept(&self, tls: &Settings) -> io::Result<Incoming> {
         let mark = self.mark;
         match &self.socket {
             Bound::Tcp(listener, address) => {
@@ -118,8 +130,15 @@ impl Listener {
                 // Replies are sent whole: waiting for more to send could only delay them.
                 stream.set_nodelay(true)?;
                 let local = stream.local_addr().unwrap_or(*address);
+                let stream = match self.is_tls {
+                    false => Stream::Tcp(stream),
+                    // The next one is not kept from coming.
+                    true => Stream::Tls(Box::new(
+                        tls.accept(stream).map_err(|_| io::Error::from(io::ErrorKind::ConnectionAborted))?,
+                    )),
+                };
                 Ok(Incoming {
-                    stream: Stream::Tcp(stream),
+                    stream,
                     is_local: peer.ip().to_canonical().is_loopback(),
                     address: peer.to_string(),
                     address_local: local.to_string(),
@@ -145,6 +164,7 @@ impl Listener {
     /// For people.
     pub fn name(&self) -> String {
         match &self.socket {
+            Bound::Tcp(_, address) if self.is_tls => format!("{address} (TLS)"),
             Bound::Tcp(_, address) => address.to_string(),
             Bound::Unix(_, path) => path.display().to_string(),
         }

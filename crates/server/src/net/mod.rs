@@ -19,6 +19,7 @@ mod output;
 mod pair;
 mod protocol;
 mod stream;
+pub mod tls;
 mod turn;
 mod worker;
 

@@ -49,6 +49,13 @@ impl<A: Protocol, B: Protocol> Protocol for Pair<A, B> {
         }
     }
 
+    fn identify(&self, conversation: &mut Self::Conversation, name: &[u8]) {
+        match conversation {
+            Either::First(first) => self.0.identify(first, name),
+            Either::Second(second) => self.1.identify(second, name),
+        }
+    }
+
     #[inline]
     fn execute(
         &mut self,

@@ -39,6 +39,9 @@ pub trait Protocol: Sized + 'static {
     /// A connection has come to a listener with this mark.
     fn conversation(&self, client: Arc<Client>, mark: u8) -> Self::Conversation;
 
+    /// The client's certificate has this name, by which it may be logged in.
+    fn identify(&self, _conversation: &mut Self::Conversation, _name: &[u8]) {}
+
     /// Executes the request at the beginning of `input` and appends its reply. Returns how many bytes to skip, which
     /// may be meaningless ones; `None` when the request is incomplete. After `None` the next call has the same bytes
     /// and more. A malformed request is answered, and closes the conversation.

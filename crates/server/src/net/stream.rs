@@ -1,5 +1,6 @@
-//! A connection's socket, TCP or Unix.
+//! A connection's socket, TCP or Unix, with TLS or without.
 
+use super::tls::TlsStream;
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
@@ -13,16 +14,40 @@ pub enum Stream {
     Tcp(TcpStream),
     /// Over a Unix socket.
     Unix(UnixStream),
+    /// Over TCP, with TLS.
+    Tls(Box<TlsStream>),
 }
 
 impl Stream {
     /// No more will be sent.
-    pub fn shutdown_write(&self) {
+    pub fn shutdown_write(&mut self) {
         // The client may be gone already.
         let _ = match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
             Self::Unix(stream) => stream.shutdown(Shutdown::Write),
+            Self::Tls(stream) => {
+                stream.shutdown_write();
+                Ok(())
+            }
         };
+    }
+
+    /// The connection, if it speaks TLS.
+    #[inline]
+    pub fn tls(&mut self) -> Option<&mut TlsStream> {
+        match self {
+            Self::Tls(stream) => Some(stream),
+            Self::Tcp(_) | Self::Unix(_) => None,
+        }
+    }
+
+    /// Whether an end was read together with the last bytes.
+    #[inline]
+    pub const fn is_ended(&self) -> bool {
+        match self {
+            Self::Tls(stream) => stream.stream.is_ended(),
+            Self::Tcp(_) | Self::Unix(_) => false,
+        }
     }
 
     /// As CLIENT LIST shows it.
@@ -30,6 +55,7 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream.as_raw_fd(),
             Self::Unix(stream) => stream.as_raw_fd(),
+            Self::Tls(stream) => stream.stream.socket.as_raw_fd(),
         }
     }
 }
@@ -40,6 +66,7 @@ impl Read for Stream {
         match self {
             Self::Tcp(stream) => stream.read(room),
             Self::Unix(stream) => stream.read(room),
+            Self::Tls(stream) => stream.stream.read(room),
         }
     }
 }
@@ -50,6 +77,7 @@ impl Write for Stream {
         match self {
             Self::Tcp(stream) => stream.write(bytes),
             Self::Unix(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.stream.write(bytes),
         }
     }
 
@@ -63,6 +91,7 @@ impl Source for Stream {
         match self {
             Self::Tcp(stream) => stream.register(registry, token, interests),
             Self::Unix(stream) => stream.register(registry, token, interests),
+            Self::Tls(stream) => stream.stream.socket.register(registry, token, interests),
         }
     }
 
@@ -70,6 +99,7 @@ impl Source for Stream {
         match self {
             Self::Tcp(stream) => stream.reregister(registry, token, interests),
             Self::Unix(stream) => stream.reregister(registry, token, interests),
+            Self::Tls(stream) => stream.stream.socket.reregister(registry, token, interests),
         }
     }
 
@@ -77,6 +107,7 @@ impl Source for Stream {
         match self {
             Self::Tcp(stream) => stream.deregister(registry),
             Self::Unix(stream) => stream.deregister(registry),
+            Self::Tls(stream) => stream.stream.socket.deregister(registry),
         }
     }
 }

@@ -55,13 +55,22 @@ impl Protocol for Redis {
     type Conversation = Conversation;
 
     fn places(config: &Config) -> Vec<Place<'_>> {
-        vec![Place {
+        let plain = Place {
             mark: 0,
             bind: &config.bind,
             port: config.port,
+            is_tls: false,
             unixsocket: &config.unixsocket,
             directives: ["--port", "--unixsocket"],
-        }]
+        };
+        let tls = Place {
+            port: config.tls_port,
+            is_tls: true,
+            unixsocket: "",
+            directives: ["--tls-port", ""],
+            ..plain
+        };
+        vec![plain, tls]
     }
 
     fn refusal(why: Refusal, _: u8) -> &'static [u8] {
@@ -78,8 +87,17 @@ impl Protocol for Redis {
     }
 
     fn conversation(&self, client: Arc<Client>, _: u8) -> Conversation {
-        let may_all = client.trusted || self.server.config().requirepass.is_empty();
-        Conversation { session: Session::new(client, may_all), requests: Requests::default() }
+        Conversation {
+            session: Session::of_client(client, &self.server.users),
+            requests: Requests::default(),
+        }
+    }
+
+    fn identify(&self, conversation: &mut Conversation, name: &[u8]) {
+        let users = &self.server.users;
+        if let Some(user) = users.find(name).filter(|user| user.rules().is_on()) {
+            conversation.session.log_in(user, users);
+        }
     }
 
     #[inline]

@@ -1,5 +1,6 @@
 //! The state of one connection: its name, its database, its open transaction.
 
+use crate::acl::{Login, User, Users};
 use crate::clients::Client;
 use crate::messages::{Kind, Subscribed};
 use crate::redis::blocking::Waiter;
@@ -94,6 +95,8 @@ pub struct Session {
     pub db: u8,
     /// The protocol that HELLO chose.
     pub protocol: Protocol,
+    /// Its user, whom rights are checked for.
+    pub login: Login,
     /// Whether commands other than AUTH and HELLO are allowed.
     pub authenticated: bool,
     /// Whether replies are sent.
@@ -121,7 +124,7 @@ pub struct Session {
     pub command_last: u32,
     /// The failure of the store that a command inside EXEC received; the dispatcher handles it.
     pub store_failure: Option<CommandError>,
-    /// No further command before this moment (DEBUG SLEEP).
+    /// No further command, and no reply, before this moment: DEBUG SLEEP, or a login that failed.
     pub paused_until: Option<Instant>,
     /// It waits for a key: no further command runs before that is answered.
     pub waiter: Option<Arc<Waiter>>,
@@ -130,10 +133,43 @@ pub struct Session {
 }
 
 impl Session {
+    /// A session of the server's own work, for a client or for nobody.
+    pub fn trusted(client: Arc<Client>) -> Self {
+        Self::new(client, Login::trusted(), true)
+    }
+
+    /// The session of a client that has just connected: of the default user, if it needs no password.
+    pub fn of_client(client: Arc<Client>, users: &Users) -> Self {
+        if client.trusted {
+            return Self::trusted(client);
+        }
+        let user = users.default_user();
+        client.set_user(Some(Arc::clone(user)));
+        Self::new(client, Login::of(Arc::clone(user), users), users.is_open())
+    }
+
+    /// It is the session of this user from now on.
+    pub fn log_in(&mut self, user: Arc<User>, users: &Users) {
+        self.client.set_user(Some(Arc::clone(&user)));
+        self.login = Login::of(user, users);
+        self.authenticated = true;
+    }
+
+    /// It is again as [`Self::of_client`] makes it.
+    pub fn log_out(&mut self, users: &Users) {
+        if !self.client.trusted {
+            let user = users.default_user();
+            self.client.set_user(Some(Arc::clone(user)));
+            self.login = Login::of(Arc::clone(user), users);
+            self.authenticated = users.is_open();
+        }
+    }
+
     /// A new session.
-    pub fn new(client: Arc<Client>, authenticated: bool) -> Self {
+    pub fn new(client: Arc<Client>, login: Login, authenticated: bool) -> Self {
         Self {
             client,
+            login,
             db: 0,
             protocol: Protocol::Resp2,
             authenticated,

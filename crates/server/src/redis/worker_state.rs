@@ -1,7 +1,7 @@
 //! The worker's state that commands use, besides its keys.
 
 use crate::clients::Client;
-use crate::messages::{Content, Kind, Outgoing, Subscribed, Subscribers};
+use crate::messages::{Content, Kind, Name, Outgoing, Subscribers};
 use crate::net::Bystanders;
 use crate::observe::keyspace_events::{Absence, Absent, Classes, EXPIRED, KEYEVENT, KEYSPACE, MISS};
 use crate::redis::blocking::{Wait, Waiter};
@@ -213,34 +213,42 @@ impl WorkerState {
     pub fn subscribe(&mut self, server: &Server, session: &mut Session, kind: Kind, name: &[u8]) {
         // First: a publisher that finds the connection among the subscribers takes a later number.
         let since = server.delivery.next();
-        if session.subscribed.get_or_insert_default().add(kind, name, since) {
-            self.subscribers.add(kind, name, session.client.id);
-            server.subscriptions.add(kind, name, self.worker);
+        let subscribed = session.subscribed.get_or_insert_default();
+        if !subscribed.has(kind, name) {
+            let name = server.subscriptions.add(kind, name, self.worker);
+            self.subscribers.add(kind, Arc::clone(&name), session.client.id);
+            session.client.note_listening(kind, &name, true);
+            subscribed.add(kind, name, since);
         }
     }
 
-    /// A connection unsubscribes from `name`; returns whether it was subscribed.
-    pub fn unsubscribe(&mut self, server: &Server, session: &mut Session, kind: Kind, name: &[u8]) -> bool {
-        let Some(subscribed) = &mut session.subscribed else { return false };
-        if !subscribed.remove(kind, name) {
-            return false;
+    /// A connection unsubscribes from `name`, if it is subscribed.
+    pub fn unsubscribe(&mut self, server: &Server, session: &mut Session, kind: Kind, name: &[u8]) {
+        let subscribed = session.subscribed.as_mut();
+        if let Some(name) = subscribed.and_then(|subscribed| subscribed.remove(kind, name)) {
+            self.forget_subscription(server, session, kind, &name);
         }
-        if subscribed.is_empty() {
-            session.subscribed = None;
-        }
+    }
+
+    /// A connection unsubscribes from one of its names of a kind. None: it has no more.
+    pub fn unsubscribe_any(&mut self, server: &Server, session: &mut Session, kind: Kind) -> Option<Name> {
+        let name = session.subscribed.as_mut()?.remove_any(kind)?;
+        self.forget_subscription(server, session, kind, &name);
+        Some(name)
+    }
+
+    /// After a name was removed from a connection's own list.
+    fn forget_subscription(&mut self, server: &Server, session: &mut Session, kind: Kind, name: &Name) {
+        session.subscribed.take_if(|subscribed| subscribed.is_empty());
         self.subscribers.remove(kind, name, session.client.id);
+        session.client.note_listening(kind, name, false);
         server.subscriptions.remove(kind, name, self.worker);
-        true
     }
 
     /// A connection unsubscribes from everything.
     pub fn unsubscribe_all(&mut self, server: &Server, session: &mut Session) {
         for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
-            for name in
-                session.subscribed.as_deref().map_or_else(Vec::new, |all: &Subscribed| all.names(kind))
-            {
-                self.unsubscribe(server, session, kind, &name);
-            }
+            while self.unsubscribe_any(server, session, kind).is_some() {}
         }
     }
 

@@ -52,6 +52,18 @@ fn a_read_of_a_damaged_record_is_an_error_and_the_connection_stays_open() {
     for _ in 0..2 {
         fails_and_goes_on(&mut server.client(), "lost", "-CORRUPT ");
     }
+    // A transaction deletes key by key, and the damaged one is unknown.
+    let mut client = server.client();
+    for flush in ["flushdb", "flushall"] {
+        client.send(format!("multi\r\n{flush}\r\nexec\r\n"));
+        client.expect("+OK\r\n+QUEUED\r\n*1\r\n");
+        let line = client.line();
+        assert!(line.starts_with("-CORRUPT "), "{line}");
+        client.says("get whole", "$5\r\nvalue\r\n");
+    }
+    client.says("flushall", "+OK\r\n");
+    client.says("get lost", "$-1\r\n");
+    client.says("dbsize", ":0\r\n");
 }
 
 #[test]

@@ -22,7 +22,9 @@ mod scripts;
 mod streams;
 #[path = "../support/mod.rs"]
 mod support;
+mod tls;
 mod tracking;
+mod users;
 
 /// All tests of this program, in a process in which hardly anything is packed.
 #[test]

@@ -374,3 +374,28 @@ fn clients_of_the_script_s_own_worker_are_answered_too() {
     clients[2].says("set k v\r\nexec", "+QUEUED\r\n*1\r\n+OK\r\n");
     clients[1].says("get k", "$1\r\nv\r\n");
 }
+
+#[test]
+fn a_user_without_the_right_ends_no_script_that_takes_too_long() {
+    for threads in [1, 2] {
+        let server = Server::with(|config| {
+            config.threads = threads;
+            config.busy_reply_threshold = 10;
+        });
+        let mut clients: Vec<Client> = (0..3).map(|_| server.client()).collect();
+        clients[0].says("acl setuser ada on nopass ~* +@all -script|kill -shutdown", "+OK\r\n");
+        clients[1].says("auth ada x", "+OK\r\n");
+        clients[2].says("ping", "+PONG\r\n");
+        send(&mut clients[0], "while true do end", &[]);
+        std::thread::sleep(Duration::from_millis(100));
+        for command in ["script|kill", "shutdown"] {
+            let refused = format!("-NOPERM this user has no permissions to run the '{command}' command\r\n");
+            let said = if command == "shutdown" { "shutdown nosave" } else { "script kill" };
+            clients[1].says(said, &refused);
+        }
+        clients[1].says("get k", BUSY);
+        clients[2].says("script kill", "+OK\r\n");
+        assert!(clients[0].line().starts_with("-ERR Script killed by user with SCRIPT KILL... script: "));
+        clients[1].says("get k", "$-1\r\n");
+    }
+}

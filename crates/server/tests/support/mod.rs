@@ -111,6 +111,8 @@ impl Client {
             match self.0.read(&mut got[at..]) {
                 Ok(0) => break,
                 Ok(bytes) => at += bytes,
+                // A read with a time-out is interrupted when the process was stopped and continues.
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
                 Err(error) => panic!("{error} after {:?}", String::from_utf8_lossy(&got[..at])),
             }
             if got[..at] != wanted[..at] {

@@ -8,9 +8,12 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 pub use duramen_resp::Reply;
+use duramen_resp::tls::Settings;
 use duramen_resp::{Malformed, Replies, encode_command};
 
-use crate::catalog::options::Kind::{Name, Number, Text};
+use rustls::{ClientConnection, StreamOwned};
+
+use crate::catalog::options::Kind::{Flag, Name, Number, Text};
 use crate::catalog::options::{Declared, option};
 use crate::catalog::{Attachment, Table};
 use crate::error::{Error, Result};
@@ -25,6 +28,27 @@ pub const PORT: Declared = option("port", Number, "6379", "its port");
 /// The option of all connectors to a server.
 pub const PASSWORD: Declared = option("password", Text, "(none)", "its password");
 
+/// The option of all connectors to a server.
+pub const USERNAME: Declared = option("username", Text, "default", "the user that the password is of");
+
+/// The option of all connectors to a server.
+pub const TLS: Declared = option("tls", Flag, "false", "speak TLS");
+
+/// The option of all connectors to a server.
+pub const TLS_AUTHORITIES: Declared = option(
+    "tls.cacert",
+    Text,
+    "(the system's)",
+    "the file of the authorities that sign the server's certificate",
+);
+
+/// The option of all connectors to a server.
+pub const TLS_CERTIFICATE: Declared =
+    option("tls.cert", Text, "(none)", "the file of this client's certificate");
+
+/// The option of all connectors to a server.
+pub const TLS_KEY: Declared = option("tls.key", Text, "(none)", "the file of its key");
+
 /// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
@@ -32,7 +56,9 @@ pub struct Address {
     pub host: String,
     /// Its port.
     pub port: u16,
+    user: Option<String>,
     password: Option<String>,
+    tls: Option<Settings>,
     attachment: Option<Attachment>,
 }
 
@@ -44,13 +70,27 @@ impl Address {
 
     /// From the options `hostname` (127.0.0.1), `port` (6379) and `password` of a table.
     pub fn of(table: &Table) -> Result<Address> {
+        let text = |name: &str| table.options.get(name).cloned();
+        let certificate = match (text("tls.cert"), text("tls.key")) {
+            (Some(cert), Some(key)) => Some((cert, key)),
+            (None, None) => None,
+            _ => {
+                return Err(Error::invalid(
+                    format!("one of 'tls.cert' and 'tls.key' of `{}`", table.name),
+                    "both",
+                ));
+            }
+        };
+        let is_tls = text("tls").is_some_and(|tls| tls == "true");
         let port = table.options.get("port").map_or("6379", String::as_str);
         Ok(Address {
             host: table.options.get("hostname").cloned().unwrap_or_else(|| "127.0.0.1".to_owned()),
             port: port.parse().map_err(|_| {
                 Error::invalid(format!("'port' = '{port}' of `{}`", table.name), "a number up to 65535")
             })?,
-            password: table.options.get("password").cloned(),
+            user: text("username"),
+            password: text("password"),
+            tls: is_tls.then(|| Settings { authorities: text("tls.cacert"), certificate }),
             attachment: table.attachment.clone(),
         })
     }
@@ -71,7 +111,10 @@ impl Address {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Box::new(stream))
+        match &self.tls {
+            None => Ok(Box::new(stream)),
+            Some(settings) => Ok(Box::new(settings.connect(&self.host, stream)?)),
+        }
     }
 }
 
@@ -80,6 +123,7 @@ trait Socket: Read + Write + Send {}
 
 impl Socket for TcpStream {}
 impl Socket for UnixStream {}
+impl Socket for StreamOwned<ClientConnection, TcpStream> {}
 
 /// A command of these words.
 pub fn words(words: &[&str]) -> Vec<Vec<u8>> {
@@ -207,7 +251,8 @@ impl Client {
             self.open = Some(Open { socket: self.address.connect()?, replies: Replies::default() });
             let mut first = Vec::new();
             if let Some(password) = &self.address.password {
-                first.push(vec![b"AUTH".to_vec(), password.clone().into_bytes()]);
+                let words = [Some("AUTH"), self.address.user.as_deref(), Some(password)];
+                first.push(words.into_iter().flatten().map(|word| word.as_bytes().to_vec()).collect());
             }
             if self.database != 0 {
                 first.push(vec![b"SELECT".to_vec(), self.database.to_string().into_bytes()]);
@@ -223,6 +268,7 @@ impl Client {
             let mut request = Vec::new();
             part.iter().for_each(|command| encode_command(&mut request, command));
             open.socket.write_all(&request)?;
+            open.socket.flush()?;
             for command in part {
                 let reply = open.read()?;
                 if let Some(refused) = reply.error() {
@@ -262,7 +308,14 @@ mod tests {
                 let _ = stream.read_to_end(&mut Vec::new());
             }
         });
-        let address = Address { host: "127.0.0.1".to_owned(), port, password: None, attachment: None };
+        let address = Address {
+            host: "127.0.0.1".to_owned(),
+            port,
+            user: None,
+            password: None,
+            tls: None,
+            attachment: None,
+        };
         let mut client = Client::new(address, 0);
         let refused = client.run(&[words(&["GET", "k"]), words(&["PING"])]).unwrap_err().to_string();
         assert_eq!(refused, "WRONGTYPE no, in reply to GET k");

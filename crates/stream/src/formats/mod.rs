@@ -110,6 +110,13 @@ pub struct Wanted {
     pub ty: Type,
 }
 
+/// Its name, by which the fields of an object are found.
+impl AsRef<str> for Wanted {
+    fn as_ref(&self) -> &str {
+        &self.name
+    }
+}
+
 /// Reads records of a table into columns.
 pub struct Reading {
     format: FormatReader,

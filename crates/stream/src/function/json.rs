@@ -108,12 +108,12 @@ pub(crate) fn compact(json: &str) -> Cow<'_, str> {
 }
 
 /// Takes the texts of an object's fields by name; of two fields with one name the last.
-pub(crate) struct Fields<'n, 't> {
-    pub(crate) names: &'n [&'n str],
+pub(crate) struct Fields<'n, 't, N> {
+    pub(crate) names: &'n [N],
     pub(crate) found: &'n mut [Option<&'t RawValue>],
 }
 
-impl<'t> Visitor<'t> for Fields<'_, 't> {
+impl<'t, N: AsRef<str>> Visitor<'t> for Fields<'_, 't, N> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -121,9 +121,11 @@ impl<'t> Visitor<'t> for Fields<'_, 't> {
     }
 
     fn visit_map<A: MapAccess<'t>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(place) = map.next_key_seed(NameOf(self.names))? {
+        let mut likely = 0;
+        while let Some(place) = map.next_key_seed(PlaceOf { names: self.names, likely })? {
             match place {
                 Some(place) => {
+                    likely = place + 1;
                     let value = Some(map.next_value()?);
                     // Several columns cannot have one name.
                     self.found[place] = value;
@@ -137,10 +139,13 @@ impl<'t> Visitor<'t> for Fields<'_, 't> {
     }
 }
 
-/// The index of a name among these.
-struct NameOf<'n>(&'n [&'n str]);
+/// The place of a name among these. Most objects have their fields in one order, so one place is likely.
+pub(crate) struct PlaceOf<'n, N> {
+    pub(crate) names: &'n [N],
+    pub(crate) likely: usize,
+}
 
-impl<'t> DeserializeSeed<'t> for NameOf<'_> {
+impl<'t, N: AsRef<str>> DeserializeSeed<'t> for PlaceOf<'_, N> {
     type Value = Option<usize>;
 
     fn deserialize<D: serde::Deserializer<'t>>(self, name: D) -> Result<Option<usize>, D::Error> {
@@ -148,7 +153,7 @@ impl<'t> DeserializeSeed<'t> for NameOf<'_> {
     }
 }
 
-impl Visitor<'_> for NameOf<'_> {
+impl<N: AsRef<str>> Visitor<'_> for PlaceOf<'_, N> {
     type Value = Option<usize>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -156,7 +161,11 @@ impl Visitor<'_> for NameOf<'_> {
     }
 
     fn visit_str<E>(self, name: &str) -> Result<Option<usize>, E> {
-        Ok(self.0.iter().position(|wanted| *wanted == name))
+        let is_at = |wanted: &N| wanted.as_ref() == name;
+        if self.names.get(self.likely).is_some_and(is_at) {
+            return Ok(Some(self.likely));
+        }
+        Ok(self.names.iter().position(is_at))
     }
 }
 

@@ -1,7 +1,8 @@
 //! A value that is borrowed from a column or a row, and its text.
 
 use std::borrow::Cow;
-use std::fmt::Write;
+use std::fmt::{Debug, LowerExp, Write};
+use std::str::FromStr;
 
 use super::{DataType, decimal, time};
 
@@ -47,20 +48,8 @@ impl Scalar<'_> {
                 out.push_str(&time::interval_millis_text(millis));
             }
             (Scalar::Int(value), _) => write_int(value, out),
-            (Scalar::Float(value), _) => {
-                if !write_plain(f64::from(value), &value, out) {
-                    let two = format!("{value:.1e}");
-                    let is_exact = two.parse() == Ok(value);
-                    write_exponent(&if is_exact { two } else { format!("{value:e}") }, out);
-                }
-            }
-            (Scalar::Double(value), _) => {
-                if !write_plain(value, &value, out) {
-                    let two = format!("{value:.1e}");
-                    let is_exact = two.parse() == Ok(value);
-                    write_exponent(&if is_exact { two } else { format!("{value:e}") }, out);
-                }
-            }
+            (Scalar::Float(value), _) => write_float(value, out),
+            (Scalar::Double(value), _) => write_float(value, out),
             (Scalar::Decimal(value), DataType::Decimal { scale, .. }) => {
                 decimal::write_text(value, *scale, out);
             }
@@ -81,26 +70,27 @@ pub fn write_int(value: i64, out: &mut String) {
     out.push_str(itoa::Buffer::new().format(value));
 }
 
-/// Appends Java's text of a floating-point number, unless it has an exponent: numbers below 10^-3 and from 10^7.
-fn write_plain(value: f64, shown: &dyn std::fmt::Debug, out: &mut String) -> bool {
-    let size = value.abs();
-    if value.is_nan() {
+/// Appends Java's text of a FLOAT or DOUBLE. Numbers below 10^-3 and from 10^7 have an exponent and at least two digits:
+/// where one digit would do, the nearest number with two, such as 4.9E-324.
+fn write_float<F>(value: F, out: &mut String)
+where
+    F: Copy + Into<f64> + Debug + LowerExp + FromStr + PartialEq,
+{
+    let double: f64 = value.into();
+    let size = double.abs();
+    if double.is_nan() {
         out.push_str("NaN");
-    } else if value.is_infinite() {
-        out.push_str(if value > 0.0 { "Infinity" } else { "-Infinity" });
+    } else if double.is_infinite() {
+        out.push_str(if double > 0.0 { "Infinity" } else { "-Infinity" });
     } else if size == 0.0 || (1e-3..1e7).contains(&size) {
         // Writing to a string cannot fail.
-        let _ = write!(out, "{shown:?}");
+        let _ = write!(out, "{value:?}");
     } else {
-        return false;
+        let two = format!("{value:.1e}");
+        let is_exact = two.parse().is_ok_and(|parsed: F| parsed == value);
+        let text = if is_exact { two } else { format!("{value:e}") };
+        let (digits, power) = text.split_once('e').unwrap_or((&text, "0"));
+        let point = if digits.contains('.') { "" } else { ".0" };
+        let _ = write!(out, "{digits}{point}E{power}");
     }
-    true
-}
-
-/// Appends a number with an exponent as Java writes it. It has at least two digits: where one digit would do, the
-/// nearest number with two, such as 4.9E-324.
-fn write_exponent(text: &str, out: &mut String) {
-    let (digits, power) = text.split_once('e').unwrap_or((text, "0"));
-    let point = if digits.contains('.') { "" } else { ".0" };
-    let _ = write!(out, "{digits}{point}E{power}");
 }

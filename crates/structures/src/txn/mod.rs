@@ -67,6 +67,7 @@ mod stream;
 mod string;
 
 use duramen::{ErrorKind, IndexKind, Meta, Modified, Update, Value};
+use std::ops::RangeInclusive;
 
 use crate::error::{Error, Result};
 use crate::keyspace::{KEY_BYTES_MAX, KeyCount, random};
@@ -356,6 +357,11 @@ impl<'w> Txn<'w> {
         }
     }
 
+    /// Hints that at least so many keys will be used.
+    pub fn reserve(&mut self, keys: usize) {
+        self.worker.scratch.reserve(keys);
+    }
+
     /// As [`Worker::prefetch`].
     pub fn prefetch(&self, db: u8, keys: &[&[u8]]) {
         if let Some(table) = self.worker.keyspace.table(db) {
@@ -643,19 +649,26 @@ impl<'w> Txn<'w> {
         Ok(true)
     }
 
-    /// Deletes every key of `db`, each as by [`delete`](Self::delete): for FLUSHDB and FLUSHALL
-    /// inside of MULTI. Takes time and memory in proportion to the keys.
-    pub fn flush(&mut self, db: u8) -> Result<()> {
-        let mut keys = self.worker.keyspace.table(db).map_or_else(Vec::new, duramen::Table::claimed_keys);
-        let mut cursor = 0;
-        loop {
-            cursor = self.scan(db, cursor, SCAN_ENTRIES, |key, _| keys.push(key.to_vec()))?;
-            if cursor == 0 {
-                break;
+    /// Deletes every key of `dbs`, each as by [`delete`](Self::delete): for FLUSHDB and FLUSHALL inside of MULTI. Takes
+    /// time and memory in proportion to the keys.
+    ///
+    /// # Errors
+    /// `Corrupt`, before anything is deleted, for a damaged record: its key is unknown.
+    /// [`Worker::flush`] empties such a database.
+    pub fn flush(&mut self, dbs: RangeInclusive<u8>) -> Result<()> {
+        let mut keys: Vec<(u8, Vec<u8>)> = Vec::new();
+        for db in dbs {
+            let mut cursor = 0;
+            loop {
+                let visit = |key: &[u8], _| keys.push((db, key.to_vec()));
+                cursor = self.scan_verified(db, cursor, SCAN_ENTRIES, visit)??;
+                if cursor == 0 {
+                    break;
+                }
             }
         }
-        for key in &keys {
-            self.delete(db, key)?;
+        for (db, key) in &keys {
+            self.delete(*db, key)?;
         }
         Ok(())
     }
@@ -666,20 +679,25 @@ impl<'w> Txn<'w> {
     /// cursor, 0 at the end. Pending writes are seen, new keys first. A key that exists during the whole scan is
     /// visited at least once; concurrent writes may be seen or not. Damaged records are skipped: a read of such a key
     /// reports them.
-    pub fn scan(
+    pub fn scan(&mut self, db: u8, cursor: u64, count: usize, visit: impl FnMut(&[u8], u8)) -> Result<u64> {
+        whole(self.scan_verified(db, cursor, count, visit)?)
+    }
+
+    /// As [`Txn::scan`]; inner `Err`: a record is damaged, see [`duramen::Error::cursor`].
+    fn scan_verified(
         &mut self,
         db: u8,
         cursor: u64,
         count: usize,
         mut visit: impl FnMut(&[u8], u8),
-    ) -> Result<u64> {
+    ) -> Result<duramen::Result<u64>> {
         self.before_scan()?;
         if cursor == 0 {
             self.visit_pending(db, &mut visit);
         }
-        let Some(table) = self.worker.keyspace.table(db) else { return Ok(0) };
+        let Some(table) = self.worker.keyspace.table(db) else { return Ok(Ok(0)) };
         let pending = self.is_pending();
-        whole(table.scan(cursor, count, &mut |value| self.visit_stored(db, value, pending, &mut visit)))
+        Ok(table.scan(cursor, count, &mut |value| self.visit_stored(db, value, pending, &mut visit)))
     }
 
     /// Visits every key of `db` that begins with `prefix`, and maybe others, each with its type tag. In a database with an

@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::ops::{Deref, Range};
 use std::sync::LazyLock;
 
-use duramen::{Collection, Meta, Room, Stamp, Value, Writer};
+use duramen::{Collection, Meta, Room, Stamp, Value, ValueInfo, Writer};
 use hashbrown::HashTable;
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
@@ -24,10 +24,8 @@ const ARENA_VALUE_BYTES: usize = 64 << 10;
 // An arena grown past this by many values in one transaction is given back.
 const ARENA_KEEP_BYTES: usize = 1 << 20;
 
-// The memory of a transaction of more keys than this is freed when a later one needs at most a quarter of it: a series
-// of transactions of many keys would spend a fifth of its time on new pages (LMPOP of 10,000 keys) ...
-const ENTRIES_KEEP: usize = 1024;
-// ... and of more than this after it, some 2 MiB.
+// The memory of a transaction of more keys than this, some 2 MiB, is freed after it. Less is kept: the next one of many
+// keys would need new pages.
 const ENTRIES_KEEP_MAX: usize = 16 << 10;
 
 /// Where an entry is, and the hash by which it is found: keys stay where the entries have them.
@@ -99,6 +97,15 @@ impl Entry {
             Write::Put(..) | Write::Number { .. } | Write::Expired => false,
         }
     }
+
+    /// Notes what the engine has: when it expires, and its length. Returns whether it is there still.
+    #[inline]
+    fn note(&mut self, found: Option<(Option<u64>, usize)>, now: u64) -> bool {
+        let found = found.filter(|(expires_at, _)| expires_at.is_none_or(|time| time > now));
+        self.seen = Some(found.map_or(Life::Absent, |(expires_at, _)| Life::of(expires_at)));
+        self.seen_bytes = found.map_or(0, |(_, bytes)| bytes);
+        found.is_some()
+    }
 }
 
 /// The pending write of a key.
@@ -133,18 +140,26 @@ impl Scratch {
     pub(super) fn clear(&mut self) {
         self.arena.clear();
         self.arena.shrink_to(ARENA_KEEP_BYTES);
-        let (used, capacity) = (self.entries.len(), self.entries.capacity());
+        let capacity = self.entries.capacity();
         self.entries.clear();
         self.made.drain(..).for_each(Collection::abandon);
         (self.unsaved, self.is_incomplete) = (false, false);
         (self.edits_one, self.is_alone, self.edits_each) = (false, false, false);
         self.room = Room::Free;
-        let is_needless = capacity > ENTRIES_KEEP && used > 0 && used <= capacity / 4;
-        if is_needless || capacity > ENTRIES_KEEP_MAX {
+        if capacity > ENTRIES_KEEP_MAX {
             // Also the table: to clear it takes as long as it is large, not as it is full.
             *self = Self::default();
         } else {
             self.by_key.clear();
+        }
+    }
+
+    /// So many keys will be used, so that the table of entries need not grow step by step.
+    pub(super) fn reserve(&mut self, keys: usize) {
+        let more = keys.saturating_sub(self.entries.len());
+        if keys > LINEAR_ENTRIES {
+            self.entries.reserve(more);
+            self.by_key.reserve(keys.saturating_sub(self.by_key.len()), |place| place.hash);
         }
     }
 
@@ -268,9 +283,12 @@ impl Payload {
 
 /// The life of a key in the engine.
 pub(super) fn life_of(keyspace: &Keyspace, writer: &Writer, db: u8, key: &[u8]) -> Result<Life> {
-    let Some(table) = keyspace.table(db) else { return Ok(Life::Absent) };
-    let info = writer.read(table).info(key)?;
-    Ok(info.map_or(Life::Absent, |info| Life::of(info.meta.expires_at)))
+    Ok(info(keyspace, writer, db, key)?.map_or(Life::Absent, |info| Life::of(info.meta.expires_at)))
+}
+
+fn info(keyspace: &Keyspace, writer: &Writer, db: u8, key: &[u8]) -> Result<Option<ValueInfo>> {
+    let Some(table) = keyspace.table(db) else { return Ok(None) };
+    Ok(writer.read(table).info(key)?)
 }
 
 /// Notes the life of an entry's key in the engine; whether it is there.
@@ -282,15 +300,8 @@ pub(super) fn is_stored(
     now: u64,
 ) -> Result<bool> {
     let entry = &mut scratch.entries[at];
-    let Some(table) = keyspace.table(entry.db) else {
-        entry.seen = Some(Life::Absent);
-        return Ok(false);
-    };
-    let info = writer.read(table).info(&scratch.arena[entry.key.clone()])?;
-    let info = info.filter(|info| info.meta.expires_at.is_none_or(|time| time > now));
-    entry.seen = Some(info.map_or(Life::Absent, |info| Life::of(info.meta.expires_at)));
-    entry.seen_bytes = info.map_or(0, |info| info.bytes);
-    Ok(info.is_some())
+    let info = info(keyspace, writer, entry.db, &scratch.arena[entry.key.clone()])?;
+    Ok(entry.note(info.map(|info| (info.meta.expires_at, info.bytes)), now))
 }
 
 /// Reads a key from the engine; no stamp when its database has no table.
@@ -319,8 +330,6 @@ pub(super) fn stored<'v>(
         Some(table) => writer.read(table).get(&scratch.arena[entry.key.clone()])?,
         None => None,
     };
-    let value = value.filter(|value| value.expires_at().is_none_or(|time| time > now));
-    entry.seen = Some(value.as_ref().map_or(Life::Absent, |value| Life::of(value.expires_at())));
-    entry.seen_bytes = value.as_ref().map_or(0, |value| value.len());
-    Ok(value)
+    let is_there = entry.note(value.as_ref().map(|value| (value.expires_at(), value.len())), now);
+    Ok(value.filter(|_| is_there))
 }

@@ -38,7 +38,7 @@ fn a_database_is_a_table_from_its_first_write_on() {
         assert_eq!(txn.random_key(3).unwrap(), None);
         assert_eq!(txn.scan(3, 0, 10, |_, _| unreachable!()).unwrap(), 0);
         txn.scan_prefix(3, b"", |_, _| unreachable!()).unwrap();
-        txn.flush(3).unwrap();
+        txn.flush(3..=3).unwrap();
         assert_eq!(txn.count(3).unwrap(), KeyCount::default());
     });
     let watched = watch(&mut worker, 3, "k");

@@ -391,7 +391,7 @@ fn flushing_empties_one_database() {
     assert_eq!((keyspace.count(0, now()).keys, keyspace.count(1, now()).keys), (0, 100));
     run(&mut worker, |txn| {
         txn.put(1, b"new", b"v").unwrap();
-        txn.flush(1).unwrap();
+        txn.flush(1..=1).unwrap();
         assert!(!txn.exists(1, b"new").unwrap());
         txn.put(1, b"after", b"v").unwrap();
     });

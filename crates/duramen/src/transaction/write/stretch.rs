@@ -24,11 +24,11 @@
 use super::Write;
 use crate::Result;
 use crate::get::value::{Meta, Record};
-use crate::put::old::Old;
+use crate::put::place::Old;
 use crate::records::Records;
 use crate::table::tables::{Last, Table, Target};
 use crate::transaction::pins::block_of;
-use crate::writer::{WriteContext, WriterState, purpose_of};
+use crate::writer::{WriteContext, WriterState, clear_pending_at, purpose_of};
 use duramen_index::Slot;
 use duramen_index::collection::{Change, CollectionIndex};
 use duramen_index::stripes::LockedStripes;
@@ -327,10 +327,7 @@ impl<'a, M: Medium> Finalizing<'a, M> {
             };
             let locked = table.index.lock(hash, guard);
             locked.count_transaction_record(false);
-            let key = records.record(place).key();
-            if let Some(found) = locked.find(key, |slot| slot.location() == place) {
-                found.set(found.get().with_pending(false));
-            }
+            clear_pending_at(&locked, records.record(place).key(), place);
         }
     }
 
@@ -341,10 +338,7 @@ impl<'a, M: Medium> Finalizing<'a, M> {
             return;
         }
         let bytes = match self.records.whole_record(before.location()) {
-            None => {
-                self.records.mended();
-                0
-            }
+            None => self.records.superseded_damaged(before),
             Some(_) if before.covers_no_older_records() => 0,
             Some(record) => record.head.record_bytes(),
         };

@@ -413,7 +413,7 @@ impl Run {
             }
         }
         state.digest(me, Point::Other, u64::MAX);
-        // Not a panic, which would end the keeper before the run is told.
+        // Not a panic, which would end the keeper before it reports the run.
         if !state.stopping && state.current != me {
             let turn = state.current;
             state.fail(format!("thread {me} ended in the turn of thread {turn} (schedule, invariant 2)"));

@@ -162,7 +162,7 @@ impl Dispatcher {
     ) -> Result<(), CommandError> {
         let args = args.args();
         let entry = self.table.find(args).ok_or(errors::SYNTAX)?;
-        let mut session = Session::new(Client::nobody(), true);
+        let mut session = Session::trusted(Client::nobody());
         (session.db, session.puts_back) = (db, true);
         let mut output = Output::default();
         let start = output.len();

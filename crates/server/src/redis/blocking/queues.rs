@@ -11,6 +11,7 @@
 //! - **Invariant 2**: only the worker that has claimed a waiter may answer its client or release it.
 //! - **Invariant 3**: a waiter that is done is in no queue.
 
+use crate::acl::User;
 use crate::clients::Client;
 use crate::key_list::KeyList;
 use crate::redis::command::OwnedArgs;
@@ -94,6 +95,8 @@ impl Kind {
 pub struct Waiter {
     /// The client.
     pub client: Arc<Client>,
+    /// Its user; `None`: the server itself.
+    pub user: Option<Arc<User>>,
     /// Its command, by its position in the table.
     pub command: usize,
     /// In which database.
@@ -114,7 +117,7 @@ pub struct Waiter {
 impl Waiter {
     /// A waiter that is in no queue yet.
     pub fn new(
-        client: Arc<Client>,
+        (client, user): (Arc<Client>, Option<Arc<User>>),
         command: usize,
         (db, protocol, is_silent): (u8, Protocol, bool),
         wait: Wait,
@@ -124,7 +127,7 @@ impl Waiter {
         keys.sort_by(|a, b| a.key.cmp(&b.key));
         keys.dedup_by(|again, before| again.key == before.key);
         let state = AtomicU8::new(WAITING);
-        Self { client, command, db, protocol, is_silent, until, keys, is_for_file, state }
+        Self { client, user, command, db, protocol, is_silent, until, keys, is_for_file, state }
     }
 
     /// Claims it for the caller; false if it is claimed or was answered.
@@ -316,7 +319,7 @@ mod tests {
             Awaited { key: key.as_bytes().into(), what: what.clone(), args }
         };
         let wait = Wait { until: None, keys: keys.iter().map(awaited).collect(), is_for_file: false };
-        Arc::new(Waiter::new(clients.enter(Origin::nowhere()), 0, (3, Protocol::Resp2, false), wait))
+        Arc::new(Waiter::new((clients.enter(Origin::nowhere()), None), 0, (3, Protocol::Resp2, false), wait))
     }
 
     fn queue(waiting: &Waiting, key: &str, kind: Kind) -> Vec<u64> {

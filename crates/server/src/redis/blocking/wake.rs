@@ -1,10 +1,11 @@
 //! Serves clients that wait for a key, in the transaction of the writer: see docs/internals/decisions/025-blocking.md.
 
 use super::queues::{Awaited, Kind, Waiter, What};
+use crate::acl::Login;
 use crate::command_error::CommandError;
 use crate::net::Output;
 use crate::observe::stats::WorkerStats;
-use crate::redis::command::{After, Args, Call, Entry, Table, errors};
+use crate::redis::command::{After, Args, Call, Entry, Table, denied, errors};
 use crate::redis::resp::Reply;
 use crate::redis::session::{ReplyMode, Session};
 use crate::redis::worker_state::{Claim, WorkerState};
@@ -203,8 +204,19 @@ impl Wake<'_> {
         if !waiter.claim() {
             return Ok(());
         }
+        let mut login = match &waiter.user {
+            Some(user) => Login::of(Arc::clone(user), &self.server.users),
+            None => Login::trusted(),
+        };
+        // Its rights may have changed while it waited.
+        if let Err(why) = login.check(&self.server.users, &entry.spec, entry.index, args) {
+            let error = denied::denied(why, entry.spec.name);
+            let claim = Claim::answered(Arc::clone(waiter), error_reply(waiter, &error));
+            worker_state.claims.push(Claim { failed: Some(error.code().to_owned()), ..claim });
+            return Ok(());
+        }
         worker_state.claims.push(Claim::answered(Arc::clone(waiter), Box::default()));
-        let mut session = Session::new(Arc::clone(&waiter.client), true);
+        let mut session = Session::new(Arc::clone(&waiter.client), login, true);
         (session.db, session.protocol) = (waiter.db, waiter.protocol);
         let (mut output, mut after) = (Output::default(), After::Nothing);
         worker_state.put_back = None;
@@ -259,9 +271,10 @@ impl Wake<'_> {
                 found.and_then(|found| found.expires_at),
             );
         }
+        let who = (Arc::clone(&session.client), session.login.user().cloned());
         let is_silent = session.reply_mode != ReplyMode::On;
         let how = (session.db, session.protocol, is_silent);
-        let waiter = Arc::new(Waiter::new(Arc::clone(&session.client), entry, how, wait));
+        let waiter = Arc::new(Waiter::new(who, entry, how, wait));
         self.server.waiting.enter(&waiter);
         Ok(Some(waiter))
     }

@@ -125,6 +125,7 @@ impl<'w> Call<'_, 'w> {
         mut keys: impl Iterator<Item = &'k [u8]>,
         mut visit: impl FnMut(&mut Self, &'k [u8]) -> Result<bool, CommandError>,
     ) -> Result<bool, CommandError> {
+        self.txn.reserve(keys.size_hint().0);
         while let Some(some) = Ahead::next_of(&mut keys) {
             if some.len() > 1 {
                 self.txn.prefetch(self.session.db, &some);
@@ -281,6 +282,12 @@ impl<'w> Call<'_, 'w> {
         } else if changed {
             self.notify(GENERIC, "del", key);
         }
+    }
+
+    /// Appends the error of a command that was refused within EXEC.
+    pub fn reply_error(&mut self, error: &CommandError) {
+        self.stats.error(error.code());
+        self.reply.error(error.text());
     }
 
     /// Runs another command inside this one's transaction, as EXEC does with queued commands. Its reply, or its error,

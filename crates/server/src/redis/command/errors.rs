@@ -31,9 +31,6 @@ pub const WRONG_TYPE: CommandError =
     CommandError::new("WRONGTYPE Operation against a key holding the wrong kind of value");
 /// The key is not there.
 pub const NO_SUCH_KEY: CommandError = CommandError::new("ERR no such key");
-/// A string that would be longer than `proto-max-bulk-len`.
-pub const STRING_TOO_LONG: CommandError =
-    CommandError::new("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
 /// INCR and DECR beyond 64 bits.
 pub const OVERFLOW: CommandError = CommandError::new("ERR increment or decrement would overflow");
 /// Source and destination are one.
@@ -46,8 +43,6 @@ pub const FIRST_DB_INVALID: CommandError = CommandError::new("ERR invalid first 
 pub const SECOND_DB_INVALID: CommandError = CommandError::new("ERR invalid second DB index");
 /// An invalid scan position.
 pub const INVALID_CURSOR: CommandError = CommandError::new("ERR invalid cursor");
-/// A key longer than the engine keeps. Redis takes keys of up to 512 MiB.
-pub const KEY_TOO_LONG: CommandError = CommandError::new("ERR key is longer than 65536 bytes");
 /// A command before AUTH.
 pub const NO_AUTH: CommandError = CommandError::new("NOAUTH Authentication required.");
 /// AUTH with the wrong name or password.

@@ -15,15 +15,18 @@
 
 mod args;
 pub mod call;
+pub mod denied;
 mod description;
 mod docs;
 pub mod errors;
 mod flags;
 mod groups;
 mod keys;
+mod many;
 mod names;
 mod random;
 pub mod redacted;
+pub mod rights;
 mod scan;
 pub mod slow;
 pub mod spec;

@@ -70,12 +70,12 @@ fn unsubscribe(call: &mut Call<'_, '_>, kind: Kind) -> Result<(), CommandError> 
         }
         return Ok(());
     }
-    let all = call.session.subscribed.as_ref().map_or_else(Vec::new, |subscribed| subscribed.names(kind));
-    for name in &all {
-        call.worker_state.unsubscribe(call.server, call.session, kind, name);
-        reply_subscription(call, word, Some(name), kind);
+    let mut was_any = false;
+    while let Some(name) = call.worker_state.unsubscribe_any(call.server, call.session, kind) {
+        reply_subscription(call, word, Some(&name), kind);
+        was_any = true;
     }
-    if all.is_empty() {
+    if !was_any {
         reply_subscription(call, word, None, kind);
     }
     Ok(())

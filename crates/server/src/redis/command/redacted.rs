@@ -14,6 +14,7 @@ pub fn arguments<'a>(spec: &Spec, args: Args<'a>) -> Vec<&'a [u8]> {
     let mut shown: Vec<&[u8]> = args.iter().collect();
     match spec.name {
         "auth" => shown[1..].fill(HIDDEN),
+        "acl|setuser" => shown[2..].fill(HIDDEN),
         "hello" => {
             for at in (1..args.len()).filter(|at| args.is(*at, "auth")) {
                 shown.iter_mut().skip(at + 1).take(2).for_each(|argument| *argument = HIDDEN);

@@ -12,6 +12,10 @@ use std::ops::Range;
 /// The commands of this group.
 pub const COMMANDS: &[Command] = &[Command::new("sort", sort), Command::new("sort_ro", sort_ro)];
 
+const BY_DENIED: CommandError =
+    CommandError::new("ERR BY option of SORT denied due to insufficient ACL permissions.");
+const GET_DENIED: CommandError =
+    CommandError::new("ERR GET option of SORT denied due to insufficient ACL permissions.");
 const NOT_DOUBLE: CommandError = CommandError::new("ERR One or more scores can't be converted into double");
 
 /// `SORT key [BY pattern] [LIMIT offset count] [GET pattern [GET pattern …]] [ASC | DESC] [ALPHA] [STORE destination]`: the
@@ -38,7 +42,7 @@ struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    fn parse(args: Args<'a>, stores: bool) -> Result<Self, CommandError> {
+    fn parse(args: Args<'a>, stores: bool, may_read_all: bool) -> Result<Self, CommandError> {
         let mut options = Self { count: -1, ..Self::default() };
         let mut at = 2;
         while at < args.len() {
@@ -66,9 +70,15 @@ impl<'a> Options<'a> {
                 }
                 () if left >= 1 && args.is(at, "by") => {
                     options.by = args.get(at + 1);
+                    if !may_read_all && !options.keeps_order() {
+                        return Err(BY_DENIED);
+                    }
                     1
                 }
                 () if left >= 1 && args.is(at, "get") => {
+                    if !may_read_all {
+                        return Err(GET_DENIED);
+                    }
                     options.get.push(args.at(at + 1));
                     1
                 }
@@ -101,7 +111,9 @@ enum Weight<'e> {
 
 fn run(call: &mut Call<'_, '_>, stores: bool) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
-    let options = Options::parse(args, stores)?;
+    let spec = &call.entry.spec;
+    let may_read_all = call.session.login.may_read_all(&call.server.users, spec, call.entry.index, args);
+    let options = Options::parse(args, stores, may_read_all)?;
     let (elements, type_) = elements(call)?;
     // A set has no stable order that could be stored, or on which a script could rely.
     let wants_order = options.destination.is_some() || call.worker_state.script_micros.is_some();

@@ -118,6 +118,10 @@ pub struct Spec {
     pub keys_differ: bool,
     /// What it does in a run of other commands too.
     pub step: Option<Step>,
+    /// Its key, if it has one at a fixed place, whose use does not depend on the arguments.
+    pub only_key: Option<Key>,
+    /// It may use keys that its description does not find.
+    has_more_keys: bool,
     /// How much of what a full store keeps back its writes may use: some, unless Redis refuses it where memory is short.
     pub room: Room,
     key_flags: Option<fn(Args<'_>) -> KeyFlags>,
@@ -188,6 +192,8 @@ impl Spec {
             is_merged: command.is_merged,
             keys_differ: command.keys_differ,
             step: command.step,
+            only_key: only_key(command.name, &description),
+            has_more_keys: has_more_keys(command.name, &description),
             room: match description.flags {
                 _ if command.removes => Room::Removal,
                 flags if flags.has(Flags::WRITE) && !flags.has(Flags::DENYOOM) => Room::Change,
@@ -250,6 +256,82 @@ impl Spec {
             spec.places(args).into_iter().flatten().map(move |index| Key { index, flags })
         })
     }
+}
+
+impl Spec {
+    /// The keys whose use must be allowed: those that its description finds, and those that it uses besides, if there are any.
+    /// Some may be named twice, and of a command that would fail some may be no keys.
+    #[inline]
+    pub fn keys_to_check<'a>(&'a self, args: Args<'a>) -> impl Iterator<Item = Key> + 'a {
+        let more = if self.has_more_keys { self.more_keys(args) } else { Vec::new() };
+        self.keys_found(args).chain(more)
+    }
+
+    #[cold]
+    fn more_keys(&self, args: Args<'_>) -> Vec<Key> {
+        match self.name {
+            "sort" => keys_of_sort(args, true),
+            "debug" if args.is(1, "object") || args.is(1, "digest-value") => {
+                let flags = KeyFlags::RO.with(KeyFlags::ACCESS);
+                (2..args.len()).map(|index| Key { index, flags }).collect()
+            }
+            _ => {
+                // The description finds the first of several destinations; the command takes the last.
+                let words = self.key_specs().filter_map(|spec| match (&spec.begin, spec.find) {
+                    (Begin::Keyword(word, from), Find::Range { last: 0, .. }) => {
+                        Some((word, *from, spec.flags))
+                    }
+                    _ => None,
+                });
+                let all = words.flat_map(|(word, from, flags)| {
+                    let from = usize::try_from(from).unwrap_or(1);
+                    (from..args.len().saturating_sub(1))
+                        .filter(move |at| args.is(*at, word))
+                        .map(move |at| Key { index: at + 1, flags })
+                });
+                all.collect()
+            }
+        }
+    }
+}
+
+/// The keys of SORT and SORT_RO, which no specification gives: the sorted key, and the destination of the last STORE.
+/// As in Redis, keys found through a pattern are not listed.
+pub fn keys_of_sort(args: Args<'_>, stores: bool) -> Vec<Key> {
+    let mut keys = vec![Key { index: 1, flags: KeyFlags::RO.with(KeyFlags::ACCESS) }];
+    let mut at = 2;
+    while stores && at < args.len() {
+        if args.is(at, "store") && at + 1 < args.len() {
+            keys.truncate(1);
+            keys.push(Key { index: at + 1, flags: KeyFlags::OW.with(KeyFlags::UPDATE) });
+        } else if args.is(at, "limit") {
+            at += 2;
+        } else if args.is(at, "by") || args.is(at, "get") {
+            at += 1;
+        }
+        at += 1;
+    }
+    keys
+}
+
+fn only_key(name: &str, description: &Description) -> Option<Key> {
+    match description.key_specs.as_slice() {
+        [KeySpec { begin: Begin::Index(index), find: Find::Range { last: 0, .. }, flags, .. }]
+            if !flags
+                .has_any(KeyFlags::VARIABLE_FLAGS.with(KeyFlags::NOT_KEY).with(KeyFlags::INCOMPLETE))
+                && !has_more_keys(name, description) =>
+        {
+            Some(Key { index: usize::try_from(*index).ok()?, flags: *flags })
+        }
+        _ => None,
+    }
+}
+
+fn has_more_keys(name: &str, description: &Description) -> bool {
+    let has_word = |spec: &KeySpec| {
+        matches!((&spec.begin, spec.find), (Begin::Keyword(..), Find::Range { last: 0, .. }))
+    };
+    matches!(name, "sort" | "debug") || description.key_specs.iter().any(has_word)
 }
 
 /// A command in the table.

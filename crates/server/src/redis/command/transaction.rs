@@ -1,6 +1,6 @@
 //! Commands that make several commands one: MULTI, EXEC, DISCARD, WATCH, UNWATCH. The queue is the dispatcher's.
 
-use super::{Call, Command, CommandError, errors};
+use super::{Call, Command, CommandError, errors, rights};
 use crate::redis::session::{Queued, Transaction};
 
 /// The commands of this group.
@@ -52,7 +52,12 @@ fn run(call: &mut Call<'_, '_>, queue: &[Queued]) -> Result<(), CommandError> {
     }
     call.reply.array(queue.len());
     for queued in queue {
-        call.run(call.table.entry(queued.command), queued.args.args());
+        let (entry, args) = (call.table.entry(queued.command), queued.args.args());
+        // The rights may have changed since it was queued.
+        match rights::check_queued(call, entry, args) {
+            Ok(()) => call.run(entry, args),
+            Err(error) => call.reply_error(&error),
+        }
         if call.txn.wants_all() {
             // It runs again: a script among them needs a key that nobody named.
             break;

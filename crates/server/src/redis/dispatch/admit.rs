@@ -2,6 +2,8 @@
 
 use super::Dispatcher;
 use super::room::{find_room, needs_room};
+use crate::acl::Denied;
+use crate::acl::log::Context;
 use crate::clients::unix_millis;
 use crate::command_error::CommandError;
 use crate::net::{Output, Turn};
@@ -10,7 +12,7 @@ use crate::redis::command::errors::{self, SHOWN_BYTES_MAX, shown_of};
 use crate::redis::command::scripting::may_write;
 use crate::redis::command::scripting::script::busy_error;
 use crate::redis::command::spec::{LockSpec, MAY_REPLICATE};
-use crate::redis::command::{Args, Entry, Flags};
+use crate::redis::command::{Args, Entry, Flags, denied, rights};
 use crate::redis::resp::Reply;
 use crate::redis::session::Session;
 use std::time::{Duration, Instant};
@@ -41,8 +43,20 @@ impl Dispatcher {
             // `find` gives the container only when the subcommand is unknown.
             return self.reject(Some(entry), session, subcommand_error(entry, args), out);
         }
-        if !session.authenticated && !spec.flags.has(Flags::NO_AUTH) && !self.password_is_gone(session) {
+        if !session.authenticated && !spec.flags.has(Flags::NO_AUTH) && !self.server.users.is_open() {
             return self.reject(Some(entry), session, errors::NO_AUTH, out);
+        }
+        if session.transaction.is_some() && spec.flags.has(Flags::NO_MULTI) {
+            return self.reject(Some(entry), session, errors::NOT_IN_TRANSACTION, out);
+        }
+        if !session.login.is_unlimited(&self.server.users) {
+            if self.batch.merged > 1 {
+                if !self.may_run_batch(session, args) {
+                    return self.admit_each(turn, session, args, out);
+                }
+            } else if let Err(why) = self.check_rights(session, entry, args) {
+                return self.reject(Some(entry), session, denied::denied(why, spec.name), out);
+            }
         }
         if session.only_listens() && !may_listen(spec.name) {
             let error = format!(
@@ -62,9 +76,6 @@ impl Dispatcher {
             return;
         }
         if let Some(transaction) = &mut session.transaction {
-            if spec.flags.has(Flags::NO_MULTI) {
-                return self.reject(Some(entry), session, errors::NOT_IN_TRANSACTION, out);
-            }
             if self.server.may_be_full()
                 && needs_room(self.table, spec, transaction)
                 && let Err(error) = find_room(&self.server, &mut turn.keys)
@@ -98,10 +109,9 @@ impl Dispatcher {
         self.server.pause.holds(unix_millis(), writes)
     }
 
-    /// Whether the password has been taken away since the connection came.
-    fn password_is_gone(&self, session: &mut Session) -> bool {
-        session.authenticated = self.server.config().requirepass.is_empty();
-        session.authenticated
+    fn check_rights(&self, session: &mut Session, entry: &Entry, args: Args<'_>) -> Result<(), Denied> {
+        let context = if session.transaction.is_some() { Context::Multi } else { Context::TopLevel };
+        rights::check(&self.server, self.table, session, entry, args, context)
     }
 
     /// Refuses a command before it runs; an open MULTI is then spoilt, and by EXEC itself ended.

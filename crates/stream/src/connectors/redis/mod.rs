@@ -4,7 +4,7 @@ mod exactly_once;
 mod lookup;
 mod sink;
 
-use super::client::{HOSTNAME, PASSWORD, PORT};
+use super::client::{HOSTNAME, PASSWORD, PORT, TLS, TLS_AUTHORITIES, TLS_CERTIFICATE, TLS_KEY, USERNAME};
 use super::keyed::{self, DATABASE, KEY, LOOKUP_REFRESH, VALUE};
 use super::registration::Registration;
 use crate::catalog::options::Kind::Choice;
@@ -28,7 +28,21 @@ const CONNECTOR: Connector = Connector {
   'hostname' = '127.0.0.1',
   'port' = '6379',
   'key' = 'total')",
-    options: &[HOSTNAME, PORT, PASSWORD, DATABASE, KEY, VALUE, LOOKUP_REFRESH, GUARANTEE],
+    options: &[
+        HOSTNAME,
+        PORT,
+        USERNAME,
+        PASSWORD,
+        TLS,
+        TLS_AUTHORITIES,
+        TLS_CERTIFICATE,
+        TLS_KEY,
+        DATABASE,
+        KEY,
+        VALUE,
+        LOOKUP_REFRESH,
+        GUARANTEE,
+    ],
     source: false,
     sink: Some(SinkKind::Upsert),
     lookup: true,

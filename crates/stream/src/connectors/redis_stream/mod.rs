@@ -12,7 +12,9 @@
 mod sink;
 mod source;
 
-use super::client::{Address, Client, HOSTNAME, PASSWORD, PORT};
+use super::client::{
+    Address, Client, HOSTNAME, PASSWORD, PORT, TLS, TLS_AUTHORITIES, TLS_CERTIFICATE, TLS_KEY, USERNAME,
+};
 use super::keyed::{DATABASE, database};
 use super::registration::Registration;
 use crate::catalog::options::Kind::{Flag, Name, Text};
@@ -32,7 +34,12 @@ const CONNECTOR: Connector = Connector {
     options: &[
         HOSTNAME,
         PORT,
+        USERNAME,
         PASSWORD,
+        TLS,
+        TLS_AUTHORITIES,
+        TLS_CERTIFICATE,
+        TLS_KEY,
         DATABASE,
         option("stream", Name, "(the table's name)", "the key of the stream"),
         option("from", Text, "0", "the id after which reading begins; `$` reads only new entries"),

@@ -21,7 +21,7 @@ use crate::batch::{Batch, Column};
 use crate::error::{Error, Result};
 use crate::formats::Wanted;
 use crate::formats::texts::{push, push_null};
-use crate::function::json::{Fields, compact};
+use crate::function::json::{Fields, PlaceOf, compact};
 use crate::types::{DataType, Type, cast, write_int};
 
 /// Reads objects.
@@ -77,10 +77,9 @@ impl Reader {
             let what = serde_json::from_str::<&RawValue>(text).map_or("no JSON".to_owned(), kind_of);
             return Err(Error::invalid(what, "an object on each line"));
         }
-        let names: Vec<&str> = wanted.iter().map(|wanted| wanted.name.as_str()).collect();
-        let mut found: Vec<Option<&RawValue>> = vec![None; names.len()];
+        let mut found: Vec<Option<&RawValue>> = vec![None; wanted.len()];
         let mut reader = Deserializer::new(StrRead::new(text));
-        let read = reader.deserialize_map(Fields { names: &names, found: &mut found });
+        let read = reader.deserialize_map(Fields { names: wanted, found: &mut found });
         read.and_then(|()| reader.end())
             .map_err(|error| Error::invalid(format!("no JSON ({error})"), "an object on each line"))?;
         for (Wanted { column, name, ty, .. }, found) in wanted.iter().zip(found) {
@@ -168,7 +167,7 @@ impl<'t> Visitor<'t> for Object<'_> {
     fn visit_map<A: MapAccess<'t>>(self, mut map: A) -> Result<(), A::Error> {
         let rows = self.batch.rows();
         let mut likely = 0;
-        while let Some(found) = map.next_key_seed(PlaceOf { wanted: self.wanted, likely })? {
+        while let Some(found) = map.next_key_seed(PlaceOf { names: self.wanted, likely })? {
             let Some(place) = found else {
                 map.next_value::<IgnoredAny>()?;
                 continue;
@@ -182,35 +181,6 @@ impl<'t> Visitor<'t> for Object<'_> {
             map.next_value_seed(Field { name, ty, column, by_text: &mut self.by_text[place] })?;
         }
         Ok(())
-    }
-}
-
-/// The place of a name among the wanted columns. Most objects have their fields in one order.
-struct PlaceOf<'w> {
-    wanted: &'w [Wanted],
-    likely: usize,
-}
-
-impl<'t> DeserializeSeed<'t> for PlaceOf<'_> {
-    type Value = Option<usize>;
-
-    fn deserialize<D: serde::Deserializer<'t>>(self, name: D) -> Result<Option<usize>, D::Error> {
-        name.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for PlaceOf<'_> {
-    type Value = Option<usize>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a name")
-    }
-
-    fn visit_str<E>(self, name: &str) -> Result<Option<usize>, E> {
-        if self.wanted.get(self.likely).is_some_and(|wanted| wanted.name == name) {
-            return Ok(Some(self.likely));
-        }
-        Ok(self.wanted.iter().position(|wanted| wanted.name == name))
     }
 }
 

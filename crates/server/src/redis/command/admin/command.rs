@@ -1,9 +1,9 @@
 //! COMMAND: the list of commands, and the positions of their keys.
 
 use crate::redis::command::docs::write_docs;
+use crate::redis::command::spec::keys_of_sort;
 use crate::redis::command::{
-    Args, Begin, Call, Categories, Command, CommandError, Entry, Find, Flags, Key, KeyFlags, KeySpec, Table,
-    errors,
+    Args, Begin, Call, Categories, Command, CommandError, Entry, Find, Flags, Key, KeySpec, Table, errors,
 };
 use crate::redis::resp::Reply;
 use duramen_structures::glob;
@@ -238,25 +238,6 @@ fn called<'a>(table: &Table, args: Args<'a>) -> Result<(&'static Entry, Args<'a>
         .filter(|entry| entry.subcommands.is_empty() || entry.spec.name == "command" && args.len() == 1)
         .ok_or(CommandError::new("ERR Invalid command specified"))?;
     Ok((entry, args))
-}
-
-/// The keys of SORT and SORT_RO, which no specification gives: the sorted key, and the destination of the last STORE.
-/// As in Redis, keys found through a pattern are not listed.
-fn keys_of_sort(args: Args<'_>, stores: bool) -> Vec<Key> {
-    let mut keys = vec![Key { index: 1, flags: KeyFlags::RO.with(KeyFlags::ACCESS) }];
-    let mut at = 2;
-    while stores && at < args.len() {
-        if args.is(at, "store") && at + 1 < args.len() {
-            keys.truncate(1);
-            keys.push(Key { index: at + 1, flags: KeyFlags::OW.with(KeyFlags::UPDATE) });
-        } else if args.is(at, "limit") {
-            at += 2;
-        } else if args.is(at, "by") || args.is(at, "get") {
-            at += 1;
-        }
-        at += 1;
-    }
-    keys
 }
 
 fn found_keys(entry: &Entry, args: Args<'_>) -> Result<Vec<Key>, CommandError> {

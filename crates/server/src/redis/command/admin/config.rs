@@ -1,6 +1,6 @@
 //! CONFIG: reads and changes directives; `config::directives` describes them.
 
-use crate::config::directives::{DIRECTIVES, Directive, Known, find};
+use crate::config::directives::{Directive, Known, directives, find};
 use crate::config::inert::{self, INERT};
 use crate::config::{Config, rewrite};
 use crate::net::open_files;
@@ -41,7 +41,7 @@ fn get(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let config = call.server.config();
     let asked = Asked::of(call.args);
     let found: Vec<_> =
-        DIRECTIVES.iter().filter_map(|directive| Some((asked.shown(directive.name)?, directive))).collect();
+        directives().filter_map(|directive| Some((asked.shown(directive.name)?, directive))).collect();
     let inert = || INERT.iter().enumerate();
     let inert: Vec<_> = inert().filter_map(|(at, (name, ..))| Some((asked.shown(name)?, at))).collect();
     call.reply.map(found.len() + inert.len());
@@ -190,6 +190,14 @@ fn effect(
             ));
         }
     }
+    let is_tls = |name: &str| name.starts_with("tls-") || name == "duramen-tls-sni";
+    let settings = match changes.iter().find(|(change, _)| is_tls(change.name())) {
+        Some((change, _)) if call.server.tls.is_on() => Some(after.tls().map_err(|why| {
+            log::warning(format_args!("CONFIG SET by {}: {why}", call.session.client.address));
+            failed(change.name(), "Unable to update TLS configuration. Check server logs.")
+        })?),
+        _ => None,
+    };
     // Last: nothing can fail any more after the store has taken it.
     if after.durability != before.durability {
         let changed = call.server.keyspace.store().set_durability(after.durability);
@@ -215,6 +223,12 @@ fn effect(
     if after.maxmemory != before.maxmemory || after.policy() != before.policy() {
         call.server.note_full();
     }
+    if let Some(settings) = settings {
+        call.server.tls.set(settings);
+    }
+    if changes.iter().any(|(change, _)| change.name() == "requirepass") {
+        call.server.users.set_default_password(&after.requirepass);
+    }
     call.server.keyspace.set_thresholds(after.thresholds);
     if after.loglevel != before.loglevel {
         log::set_level(after.loglevel);
@@ -230,7 +244,7 @@ fn rewrite_file(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let config = call.server.config();
     let file =
         config.file.as_ref().ok_or(CommandError::new("ERR The server is running without a config file"))?;
-    rewrite(&config, file)
+    rewrite(&config, &call.server.users.directives(&config.requirepass), file)
         .map_err(|error| CommandError::with(format!("ERR Rewriting config file: {error}")))?;
     call.reply.ok();
     Ok(())

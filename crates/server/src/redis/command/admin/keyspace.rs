@@ -18,7 +18,7 @@ pub fn flushdb(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     count_lazyfreed(call, db..=db)?;
     call.worker_state.is_flushed = call.server.tracking.is_any();
     if call.in_transaction {
-        call.txn.flush(db)?;
+        call.txn.flush(db..=db)?;
     } else {
         *call.after = After::FlushDb(db);
     }
@@ -32,9 +32,8 @@ pub fn flushall(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     count_lazyfreed(call, 0..=call.txn.databases() - 1)?;
     call.worker_state.is_flushed = call.server.tracking.is_any();
     if call.in_transaction {
-        for db in 0..call.txn.databases() {
-            call.txn.flush(db)?;
-        }
+        let last = call.txn.databases() - 1;
+        call.txn.flush(0..=last)?;
     } else {
         *call.after = After::FlushAll;
     }

@@ -1,19 +1,21 @@
 //! Authentication and the handshake: AUTH, HELLO.
 
 use super::client::{check_name, set_name};
-use crate::redis::command::{Call, CommandError, admin::REDIS_VERSION, errors, integer};
+use crate::acl::log::Context;
+use crate::redis::command::{Call, CommandError, admin::REDIS_VERSION, errors, integer, rights};
 use crate::redis::resp::Protocol;
+use std::time::Instant;
 
 const NO_AUTH: CommandError = CommandError::new(
     "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> \
      <pass> option can be used to authenticate the client and select the RESP protocol version at the same time",
 );
 
-/// AUTH [username] password: the only user is `default`, whose password is `requirepass`.
+/// AUTH [username] password: without a name, of the default user.
 pub fn auth(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (user, password) = match call.args.len() {
         2 => {
-            if call.server.config().requirepass.is_empty() {
+            if call.server.users.default_user().rules().needs_no_password() {
                 return Err(CommandError::new(
                     "ERR AUTH <password> called without any password configured for the default user. Are you sure \
                      your configuration is correct?",
@@ -61,10 +63,9 @@ pub fn hello(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if let Some((user, password)) = credentials {
         authenticate(call, user, password)?;
     }
-    if !call.session.authenticated && !call.server.config().requirepass.is_empty() {
+    if !call.session.authenticated && !call.server.users.is_open() {
         return Err(NO_AUTH);
     }
-    call.session.authenticated = true;
     if let Some(name) = name {
         set_name(call, name);
     }
@@ -93,11 +94,19 @@ pub fn hello(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Authenticates the connection, or returns the error. If no password is set, any is accepted.
-fn authenticate(call: &mut Call<'_, '_>, user: &[u8], password: &[u8]) -> Result<(), CommandError> {
-    if !call.server.config().is_password(user, password) {
-        return Err(errors::WRONG_PASS);
+/// Logs the connection in as a user, or returns the error. The answer to a failed login is held back, without a wait of others.
+fn authenticate(call: &mut Call<'_, '_>, name: &[u8], password: &[u8]) -> Result<(), CommandError> {
+    let server = call.server;
+    if let Some(user) = server.users.authenticate(name, password) {
+        call.session.log_in(user, &server.users);
+        return Ok(());
     }
-    call.session.authenticated = true;
-    Ok(())
+    let context = if call.in_transaction { Context::Multi } else { Context::TopLevel };
+    rights::note_failed_login(call, name, context);
+    let delay = server.failed_login(&call.session.client.address, name);
+    // Of several in one EXEC each adds its own.
+    let now = Instant::now();
+    let from = call.session.paused_until.map_or(now, |until| until.max(now));
+    call.session.paused_until = Some(from + delay);
+    Err(errors::WRONG_PASS)
 }

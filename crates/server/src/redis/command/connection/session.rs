@@ -48,7 +48,7 @@ pub fn reset(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     session.db = 0;
     session.protocol = Protocol::Resp2;
     session.reply_mode = ReplyMode::On;
-    session.authenticated = call.server.config().requirepass.is_empty();
+    session.log_out(&call.server.users);
     session.client.rename(|names| names.name.clear());
     session.client.no_evict.store(false, Ordering::Relaxed);
     session.client.no_touch.store(false, Ordering::Relaxed);

@@ -40,9 +40,6 @@ pub fn restore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         call.txn.put_restored(db, key, &value, expires_at)?;
         call.notify_new(db, key);
         call.notify(GENERIC, "restore", key);
-        if let Some(frequency) = options.frequency {
-            call.server.keyspace.store().add_reads(key, frequency);
-        }
     }
     call.reply.ok();
     Ok(())
@@ -52,14 +49,13 @@ pub fn restore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 struct Options {
     replace: bool,
     absolute: bool,
-    /// The later answer of OBJECT FREQ, as far as the policy counts.
-    frequency: Option<u8>,
 }
 
 impl Options {
     fn parse(args: Args<'_>) -> Result<Self, CommandError> {
         let mut options = Self::default();
-        let mut idle = false;
+        // Both are checked, and of no effect: a key is idle, and counts as unread, since it was written here.
+        let (mut idle, mut frequency) = (false, false);
         let mut at = 4;
         while at < args.len() {
             let more = at + 1 < args.len();
@@ -67,8 +63,7 @@ impl Options {
                 options.replace = true;
             } else if args.is(at, "absttl") {
                 options.absolute = true;
-            } else if args.is(at, "idletime") && more && options.frequency.is_none() {
-                // Checked, and of no effect: a key is idle since it was written here.
+            } else if args.is(at, "idletime") && more && !frequency {
                 at += 1;
                 if args.integer(at)? < 0 {
                     return Err(CommandError::new("ERR Invalid IDLETIME value, must be >= 0"));
@@ -76,9 +71,10 @@ impl Options {
                 idle = true;
             } else if args.is(at, "freq") && more && !idle {
                 at += 1;
-                let frequency = u8::try_from(args.integer(at)?)
-                    .map_err(|_| CommandError::new("ERR Invalid FREQ value, must be >= 0 and <= 255"))?;
-                options.frequency = Some(frequency);
+                if u8::try_from(args.integer(at)?).is_err() {
+                    return Err(CommandError::new("ERR Invalid FREQ value, must be >= 0 and <= 255"));
+                }
+                frequency = true;
             } else {
                 return Err(errors::SYNTAX);
             }

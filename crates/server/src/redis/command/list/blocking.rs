@@ -1,11 +1,12 @@
 //! Takes an element of a list, or waits for one: BLPOP, BRPOP, BLMPOP, BLMOVE, BRPOPLPUSH.
 
 use super::end;
-use super::pop::{Many, pop_one};
+use super::pop::pop_one;
 use super::relocate::relocate;
 use crate::redis::blocking::timeout;
 use crate::redis::blocking::{Awaited, What};
 use crate::redis::blocking::{wait_for_first, wait_for_many};
+use crate::redis::command::many::Many;
 use crate::redis::command::{Call, CommandError, OwnedArgs};
 use duramen_structures::End;
 
@@ -34,7 +35,7 @@ fn pop(call: &mut Call<'_, '_>, end: End) -> Result<(), CommandError> {
 /// BLMPOP timeout numkeys key [key …] LEFT|RIGHT [COUNT count]: LMPOP that waits.
 pub fn blmpop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let args = call.args;
-    let many = Many::parse(args.skip(1))?;
+    let many = Many::parse(args.skip(1), end)?;
     let until = timeout(args.at(1))?;
     if many.pop(call, args.skip(1))? {
         return Ok(());

@@ -2,6 +2,7 @@
 
 use super::end;
 use crate::observe::keyspace_events::LIST;
+use crate::redis::command::many::Many;
 use crate::redis::command::{Args, Call, CommandError, Done, OwnedArgs, errors};
 use crate::redis::resp::Reply;
 use duramen_structures::{EditList, End};
@@ -59,37 +60,13 @@ pub fn pop_step(list: &mut EditList<'_, '_>, reply: &mut Reply<'_>, end: End) ->
 
 /// LMPOP numkeys key [key …] LEFT|RIGHT [COUNT count]: LPOP or RPOP of the first of these lists that is there, with its key.
 pub fn lmpop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    if !Many::parse(call.args)?.pop(call, call.args)? {
+    if !Many::parse(call.args, end)?.pop(call, call.args)? {
         call.reply.null_array();
     }
     Ok(())
 }
 
-/// The arguments of LMPOP and BLMPOP.
-pub struct Many {
-    /// The number of keys, from the third argument of LMPOP on.
-    pub keys: usize,
-    end: End,
-    count: usize,
-}
-
-impl Many {
-    /// Reads the arguments of LMPOP.
-    pub fn parse(args: Args<'_>) -> Result<Self, CommandError> {
-        let keys = args.positive(1).ok_or(errors::NO_KEYS)?;
-        let behind = keys.saturating_add(2);
-        let end = end(args, behind)?;
-        let mut count = None;
-        for at in (behind + 1..args.len()).step_by(2) {
-            if count.is_some() || !args.is(at, "count") || at + 1 == args.len() {
-                return Err(errors::SYNTAX);
-            }
-            let given = args.positive(at + 1);
-            count = Some(given.ok_or(CommandError::new("ERR count should be greater than 0"))?);
-        }
-        Ok(Self { keys, end, count: count.unwrap_or(1) })
-    }
-
+impl Many<End> {
     /// Takes from the first list that is there; false when none is.
     pub fn pop(&self, call: &mut Call<'_, '_>, args: Args<'_>) -> Result<bool, CommandError> {
         let Self { keys, end, count } = *self;

@@ -3,6 +3,7 @@
 use crate::net::Output;
 use crate::observe::log;
 use crate::observe::stats::WorkerStats;
+use crate::redis::command::rights::{self, RefusedInScript};
 use crate::redis::command::spec::{LockSpec, MAY_REPLICATE};
 use crate::redis::command::{After, Args, Call, Entry, Flags, Table};
 use crate::redis::resp::{Protocol, Reply};
@@ -35,6 +36,11 @@ pub struct Parts<'h, 'w> {
     pub after: &'h mut After,
 }
 
+/// So many refusals of a run are noted in ACL LOG, which keeps 128 entries.
+const DENIED_MAX: usize = 1024;
+/// A run keeps so many bytes of lines for the log. Then it writes them; if it runs again, they are there twice.
+const LINES_BYTES_MAX: usize = 1 << 20;
+
 /// See the module.
 pub struct ScriptHost<'h, 'w> {
     parts: Parts<'h, 'w>,
@@ -54,8 +60,10 @@ pub struct ScriptHost<'h, 'w> {
     wanted: Keys,
     needs_all: bool,
     has_written: bool,
-    // Lines for the log: of the run that counts.
+    // Lines for the log, and for ACL LOG: of the run that counts.
     lines: Vec<(u8, Box<[u8]>)>,
+    lines_bytes: usize,
+    denied: Vec<RefusedInScript>,
     since: Instant,
     busy: Option<Arc<Busy>>,
 }
@@ -84,6 +92,8 @@ impl<'h, 'w> ScriptHost<'h, 'w> {
             needs_all: false,
             has_written: false,
             lines: Vec::new(),
+            lines_bytes: 0,
+            denied: Vec::new(),
             since: Instant::now(),
             busy: None,
         }
@@ -91,10 +101,11 @@ impl<'h, 'w> ScriptHost<'h, 'w> {
 
     /// The run is over. Returns whether it uses keys that no arguments name, so that it would have to run again alone
     /// each time.
-    pub fn finish(self) -> bool {
+    pub fn finish(mut self) -> bool {
         if !self.parts.txn.wants_all() {
-            for (level, line) in &self.lines {
-                log_line(*level, line);
+            self.write_lines();
+            for denied in &self.denied {
+                rights::note_in_script(self.parts.server, self.parts.table, self.parts.session, denied);
             }
         }
         if let Some(busy) = &self.busy {
@@ -148,6 +159,13 @@ impl<'h, 'w> ScriptHost<'h, 'w> {
         is_declared || self.more.contains(key)
     }
 
+    fn write_lines(&mut self) {
+        for (level, line) in self.lines.drain(..) {
+            log_line(level, &line);
+        }
+        self.lines_bytes = 0;
+    }
+
     fn refuse(&mut self, error: &'static str) -> Called {
         self.refused = error;
         self.parts.stats.error("ERR");
@@ -170,6 +188,14 @@ impl Host for ScriptHost<'_, '_> {
         }
         if spec.flags.has(Flags::NOSCRIPT) {
             return self.refuse("This Redis command is not allowed from script");
+        }
+        if let Err((error, denied)) =
+            rights::check_in_script(self.parts.server, self.parts.session, entry, args)
+        {
+            if self.denied.len() < DENIED_MAX {
+                self.denied.push(denied);
+            }
+            return self.refuse(error);
         }
         let writes = spec.flags.has(Flags::WRITE);
         if self.only_reads && (writes || MAY_REPLICATE.contains(&spec.name)) {
@@ -219,12 +245,20 @@ impl Host for ScriptHost<'_, '_> {
 
     fn may_call(&mut self, buffer: &[u8], spans: &[Span]) -> Option<bool> {
         let args = Args::new(buffer, spans);
-        let entry = self.parts.table.find(args);
-        entry.filter(|entry| entry.subcommands.is_empty() || args.len() < 2).map(|_| true)
+        let entry = self.parts.table.find(args)?;
+        if !entry.subcommands.is_empty() && args.len() > 1 {
+            return None;
+        }
+        let users = &self.parts.server.users;
+        Some(self.parts.session.login.check(users, &entry.spec, entry.index, args).is_ok())
     }
 
     fn log(&mut self, level: u8, text: &[u8]) {
+        self.lines_bytes += text.len() + size_of::<(u8, Box<[u8]>)>();
         self.lines.push((level, text.into()));
+        if self.lines_bytes > LINES_BYTES_MAX {
+            self.write_lines();
+        }
     }
 
     fn interrupt(&mut self) -> Interrupt {

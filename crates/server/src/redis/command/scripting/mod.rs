@@ -15,7 +15,8 @@ pub mod function;
 mod host;
 pub mod script;
 
-use super::{Args, Command, Entry, Flags, Table};
+use super::{Args, Command, Entry, Flags, Table, denied, rights};
+use crate::acl::log::Context;
 use crate::net::Output;
 use crate::redis::resp::Reply;
 use crate::redis::session::{ReplyMode, Session};
@@ -42,15 +43,19 @@ pub fn answer_meanwhile(
     output: &mut Output,
 ) -> bool {
     let Some(entry) = table.find(args) else { return false };
-    let is_plain = session.authenticated
+    let is_plain = (session.authenticated || server.users.is_open())
         && session.reply_mode == ReplyMode::On
         && !session.only_listens()
         && entry.spec.arity_allows(args.len());
     if !is_plain {
         return false;
     }
+    let result = rights::check(server, table, session, entry, args, Context::TopLevel);
     let mut reply = Reply::new(output, session.protocol);
     let result = match entry.spec.name {
+        _ if let Err(why) = result => Err(denied::denied(why, entry.spec.name)),
+        // They are queued, when the worker is free.
+        _ if session.transaction.is_some() && entry.spec.flags.has(Flags::ALLOW_BUSY) => return false,
         "script|kill" => script::kill_running(server, false),
         "function|kill" => script::kill_running(server, true),
         "function|stats" => match server.running_scripts.first().filter(|busy| !busy.is_function) {

@@ -10,6 +10,8 @@ use std::ops::{ControlFlow, Range};
 
 // 32: a read of so many takes little longer than the look for their key.
 const COUNTED_AT_FIRST: usize = 32;
+// A set with more members than this is not read before it is known to be the smallest.
+const FEW: usize = 16;
 
 /// As it lies in the store, and a copy of it.
 type Stored<'t> = Collection<'t, Found<'t>, Reads<'t>>;
@@ -69,10 +71,60 @@ pub fn sintercard(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         limit = args.count(at + 1).ok_or(CommandError::new("ERR LIMIT can't be negative"))?;
     }
     let count_max = if limit == 0 { usize::MAX } else { limit };
-    let sets = lengths(call, args.from(2).take(keys))?;
-    let count = count_common(call, sets, count_max)?;
+    let keys = || args.from(2).take(keys);
+    let count = match common_of_few(call, keys())? {
+        Some(members) => members.len().min(count_max),
+        None => {
+            let sets = lengths(call, keys())?;
+            count_common(call, sets, count_max)?
+        }
+    };
     call.reply.count(count);
     Ok(())
+}
+
+/// The members that all of these sets have, if the first set has few: then each set is read once. In the order of the
+/// smallest, as of [`combine`].
+fn common_of_few<'k>(
+    call: &mut Call<'_, '_>,
+    mut keys: impl Iterator<Item = &'k [u8]>,
+) -> Result<Option<Vec<Vec<u8>>>, CommandError> {
+    let Some(first) = keys.next() else { return Ok(None) };
+    let db = call.session.db;
+    let copied = |set: &Stored<'_>| -> Result<Vec<Vec<u8>>, CommandError> {
+        Ok(set.list()?.into_iter().map(<[u8]>::to_vec).collect())
+    };
+    let mut members = match call.txn.set(db, first)? {
+        Some(set) if set.len() > FEW => return Ok(None),
+        Some(set) => copied(&set)?,
+        None => Vec::new(),
+    };
+    let mut least = members.len();
+    call.stats.read_key(!members.is_empty());
+    call.each_key(keys, |call, key| {
+        let set = call.stats.read(call.txn.set(db, key)?);
+        // The rest is read because one of another type is an error.
+        let Some(set) = set.filter(|_| !members.is_empty()) else {
+            members.clear();
+            return Ok(());
+        };
+        if set.len() < least {
+            least = set.len();
+            let before = std::mem::replace(&mut members, copied(&set)?);
+            members.retain(|member| before.contains(member));
+            return Ok(());
+        }
+        let names = set.names()?;
+        let mut fault = None;
+        members.retain(|member| {
+            names.has(member).unwrap_or_else(|error| {
+                fault = Some(error);
+                true
+            })
+        });
+        fault.map_or(Ok(()), |error| Err(error.into()))
+    })?;
+    Ok(Some(members))
 }
 
 /// A key, and the length of the set there; `None` if it is missing.
@@ -178,7 +230,12 @@ fn combine(
             then(call, members)
         }
         Operation::Intersection => {
-            let mut sets = lengths(call, call.args.from(keys.start).take(keys.len()))?;
+            let args = call.args;
+            let names = || args.from(keys.start).take(keys.len());
+            if let Some(members) = common_of_few(call, names())? {
+                return then(call, members.iter().map(Vec::as_slice).collect());
+            }
+            let mut sets = lengths(call, names())?;
             if sets.iter().any(|(_, len)| len.is_none()) {
                 return then(call, Vec::new());
             }

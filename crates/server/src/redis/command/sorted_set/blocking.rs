@@ -1,10 +1,11 @@
 //! Takes a member of a sorted set, or waits for one: BZPOPMIN, BZPOPMAX, BZMPOP.
 
-use super::pop::{End, Many, pop};
+use super::pop::{End, end, pop};
 use super::reply_score;
 use crate::redis::blocking::What;
 use crate::redis::blocking::timeout;
 use crate::redis::blocking::{wait_for_first, wait_for_many};
+use crate::redis::command::many::Many;
 use crate::redis::command::{Call, CommandError};
 
 /// BZPOPMIN key [key …] timeout: ZPOPMIN of the first of these keys that is there, with its key.
@@ -39,7 +40,7 @@ fn pop_or_wait(call: &mut Call<'_, '_>, end: End) -> Result<(), CommandError> {
 /// BZMPOP timeout numkeys key [key …] MIN | MAX [COUNT count]: ZMPOP that waits.
 pub fn bzmpop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let args = call.args;
-    let many = Many::parse(args.skip(1))?;
+    let many = Many::parse(args.skip(1), end)?;
     let until = timeout(args.at(1))?;
     if many.pop(call, args.skip(1))? {
         return Ok(());

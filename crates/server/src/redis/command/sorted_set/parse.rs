@@ -1,6 +1,6 @@
 //! What arguments say of a part of a sorted set.
 
-use crate::redis::command::{Args, CommandError, integer};
+use crate::redis::command::{Args, CommandError};
 use duramen_structures::string::double;
 use duramen_structures::{Collection, Source};
 use std::cmp::Ordering;
@@ -183,10 +183,4 @@ fn lex_bound(text: &[u8]) -> Option<Lex<'_>> {
         [b'[', at @ ..] => Some(Lex::Member(Bound { at, is_exclusive: false })),
         _ => None,
     }
-}
-
-/// An argument that says how many, at least one; `otherwise` for what does not.
-pub fn positive(args: Args<'_>, at: usize, otherwise: &'static str) -> Result<usize, CommandError> {
-    let count = integer(args.at(at)).and_then(|count| usize::try_from(count).ok());
-    count.filter(|count| *count > 0).ok_or(CommandError::new(otherwise))
 }

@@ -1,8 +1,8 @@
 //! Removes and returns the members at an end: ZPOPMIN, ZPOPMAX, ZMPOP.
 
-use super::parse::positive;
 use super::{reply_members, reply_score};
 use crate::observe::keyspace_events::SORTED_SET;
+use crate::redis::command::many::Many;
 use crate::redis::command::{Args, Call, CommandError, Done, OwnedArgs, errors};
 use crate::redis::resp::Reply;
 use duramen_structures::Edit;
@@ -30,44 +30,22 @@ pub fn zpopmax(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 
 /// ZMPOP numkeys key [key …] MIN | MAX [COUNT count]: ZPOPMIN or ZPOPMAX of the first key that is there.
 pub fn zmpop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    if !Many::parse(call.args)?.pop(call, call.args)? {
+    if !Many::parse(call.args, end)?.pop(call, call.args)? {
         call.reply.null_array();
     }
     Ok(())
 }
 
-/// The arguments of ZMPOP and BZMPOP.
-pub struct Many {
-    /// How many keys there are, from the third argument of ZMPOP on.
-    pub keys: usize,
-    end: End,
-    count: usize,
+/// MIN or MAX.
+pub fn end(args: Args<'_>, index: usize) -> Result<End, CommandError> {
+    match () {
+        () if args.is(index, "min") => Ok(End::Min),
+        () if args.is(index, "max") => Ok(End::Max),
+        () => Err(errors::SYNTAX),
+    }
 }
 
-impl Many {
-    /// Reads the arguments of ZMPOP.
-    pub fn parse(args: Args<'_>) -> Result<Self, CommandError> {
-        let keys = positive(args, 1, "ERR numkeys should be greater than 0")?;
-        let end_at = keys.saturating_add(2);
-        let end = match () {
-            () if args.is(end_at, "min") => End::Min,
-            () if args.is(end_at, "max") => End::Max,
-            () => return Err(errors::SYNTAX),
-        };
-        let count = match args.len() - end_at - 1 {
-            0 => 1,
-            2.. if args.is(end_at + 1, "count") => {
-                let count = positive(args, end_at + 2, "ERR count should be greater than 0")?;
-                if args.len() > end_at + 3 {
-                    return Err(errors::SYNTAX);
-                }
-                count
-            }
-            _ => return Err(errors::SYNTAX),
-        };
-        Ok(Self { keys, end, count })
-    }
-
+impl Many<End> {
     /// Takes from the first key that is there; false when none is.
     pub fn pop(&self, call: &mut Call<'_, '_>, args: Args<'_>) -> Result<bool, CommandError> {
         for key in args.from(2).take(self.keys) {
@@ -98,9 +76,7 @@ fn pop_from(call: &mut Call<'_, '_>, end: End) -> Result<(), CommandError> {
     let count = match args.get(2) {
         None => None,
         // Every error of the count has this text.
-        Some(_) => Some(
-            args.integer(2).ok().and_then(|count| usize::try_from(count).ok()).ok_or(errors::NOT_POSITIVE)?,
-        ),
+        Some(_) => Some(args.count(2).ok_or(errors::NOT_POSITIVE)?),
     };
     if count.is_none() {
         call.edits_one();

@@ -134,6 +134,16 @@ impl Dispatcher {
         numbers: Range<usize>,
         out: &mut Output,
     ) {
+        self.each(args, numbers, |dispatcher, entry, own| dispatcher.run(turn, entry, session, own, out));
+    }
+
+    /// Calls `visit` for some of the commands that were merged, with the arguments of each.
+    fn each(
+        &mut self,
+        args: Args<'_>,
+        numbers: Range<usize>,
+        mut visit: impl FnMut(&mut Self, &'static Entry, Args<'_>),
+    ) {
         self.batch.merged = 1;
         let alike = if self.batch.commands[0].spec.keys_differ { 1 } else { 2 };
         let mut from = alike;
@@ -147,9 +157,49 @@ impl Dispatcher {
                 let name = if number == 0 { args.at(0) } else { entry.spec.name.as_bytes() };
                 let each: Vec<_> =
                     [name, args.at(1)].into_iter().take(alike).chain(args.part(own).iter()).collect();
-                self.run(turn, entry, session, OwnedArgs::of(&each).args(), out);
+                visit(self, entry, OwnedArgs::of(&each).args());
             }
         }
+    }
+
+    /// Whether the user may run all commands of the batch. Each has its key where those of the batch have theirs.
+    pub(super) fn may_run_batch(&self, session: &mut Session, args: Args<'_>) -> bool {
+        let users = &self.server.users;
+        let first = self.batch.commands[0];
+        if first.spec.keys_differ {
+            let each = first.spec.merged_args - 1;
+            // One selector mostly allows all of them. Each has one key, and uses it as the first does.
+            let Some(key) = first.spec.keys_to_check(args.part(0..each + 1)).next() else { return false };
+            let mut keys = args.from(key.index).step_by(each);
+            if session.login.may_use_all(users, first.index, key.flags, &mut keys) {
+                return true;
+            }
+            return (1..args.len()).step_by(each).all(|at| {
+                let own = args.skip(at - 1);
+                session.login.check(users, &first.spec, first.index, own.part(0..each + 1)).is_ok()
+            });
+        }
+        let mut checked = None;
+        self.batch.commands.iter().all(|entry| {
+            checked.replace(entry.index) == Some(entry.index)
+                || session.login.check(users, &entry.spec, entry.index, args).is_ok()
+        })
+    }
+
+    /// Admits each command of a batch by itself, because some are refused.
+    #[cold]
+    pub(super) fn admit_each(
+        &mut self,
+        turn: &mut Turn,
+        session: &mut Session,
+        args: Args<'_>,
+        out: &mut Output,
+    ) {
+        let all = self.batch.merged;
+        self.each(args, 0..all, |dispatcher, _, own| {
+            dispatcher.batch.next = None;
+            dispatcher.admit(turn, session, own, out);
+        });
     }
 
     /// The next command is none of a batch.

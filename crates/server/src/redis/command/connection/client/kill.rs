@@ -1,6 +1,7 @@
 //! CLIENT KILL address, or CLIENT KILL filter value…: closes connections.
 
 use super::list::ClientType;
+use crate::acl::{User, Users};
 use crate::clients::Client;
 use crate::redis::command::{Args, Call, CommandError, errors, integer};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ pub fn kill(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         call.reply.ok();
         return Ok(());
     }
-    let filter = Filter::parse(call.args)?;
+    let filter = Filter::parse(call.args, &call.server.users)?;
     let count = kill_all(call, &filter);
     call.reply.integer(count);
     Ok(())
@@ -25,17 +26,18 @@ struct Filter<'a> {
     address: Option<&'a [u8]>,
     address_local: Option<&'a [u8]>,
     of_type: Option<ClientType>,
+    user: Option<Arc<User>>,
     skip_me: bool,
 }
 
 impl Default for Filter<'_> {
     fn default() -> Self {
-        Self { id: None, address: None, address_local: None, of_type: None, skip_me: true }
+        Self { id: None, address: None, address_local: None, of_type: None, user: None, skip_me: true }
     }
 }
 
 impl<'a> Filter<'a> {
-    fn parse(args: Args<'a>) -> Result<Self, CommandError> {
+    fn parse(args: Args<'a>, users: &Users) -> Result<Self, CommandError> {
         let mut filter = Self::default();
         let mut at = 2;
         while at < args.len() {
@@ -50,10 +52,9 @@ impl<'a> Filter<'a> {
             } else if args.is(at, "laddr") {
                 filter.address_local = Some(value);
             } else if args.is(at, "user") {
-                if value != b"default" {
-                    let user = String::from_utf8_lossy(value);
-                    return Err(CommandError::with(format!("ERR No such user '{user}'")));
-                }
+                let user = users.find(value);
+                filter.user =
+                    Some(user.ok_or_else(|| CommandError::showing("ERR No such user '", value, "'"))?);
             } else if args.is(at, "skipme") {
                 filter.skip_me = match (args.is(at + 1, "yes"), args.is(at + 1, "no")) {
                     (true, _) => true,
@@ -70,6 +71,7 @@ impl<'a> Filter<'a> {
 
     fn matches(&self, client: &Client) -> bool {
         self.of_type.is_none_or(|of_type| of_type.has(client))
+            && self.user.as_ref().is_none_or(|user| client.is_user(user))
             && self.id.is_none_or(|id| id == client.id)
             && self.address.is_none_or(|address| address == client.address.as_bytes())
             && self.address_local.is_none_or(|address| address == client.address_local.as_bytes())

@@ -1,7 +1,8 @@
 //! CLIENT TRACKING, CACHING, TRACKINGINFO and GETREDIR: a client keeps copies and gets an invalidation when one is out
 //! of date.
 
-use crate::redis::command::{Args, Call, CommandError, errors};
+use crate::acl::Denied;
+use crate::redis::command::{Args, Call, CommandError, denied, errors};
 use crate::redis::tracking::Tracks;
 
 const NOT_TRACKING: CommandError = CommandError::new(
@@ -20,6 +21,11 @@ pub fn tracking(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         tracks.prefixes.extend(given.into_iter().map(Box::from));
         if tracks.broadcast && tracks.prefixes.is_empty() {
             tracks.prefixes.insert(Box::default());
+        }
+        // Else it would be told names of keys that it may not read.
+        let (login, users) = (&mut call.session.login, &call.server.users);
+        if !tracks.prefixes.iter().all(|prefix| login.may_read_all_with(users, prefix)) {
+            return Err(denied::denied(Denied::Key(0), call.entry.spec.name));
         }
         call.server.tracking.begin(&call.session.client, &tracks);
         call.server.listen_to_store();
