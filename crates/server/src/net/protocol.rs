@@ -18,7 +18,6 @@ use crate::command_error::CommandError;
 use crate::config::Config;
 use crate::messages::Message;
 use crate::server::Server;
-use std::any::Any;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -100,16 +99,6 @@ pub trait Protocol: Sized + 'static {
 
     /// A connection has ended, or is about to: nothing more of it is executed. May be called again.
     fn leave(&mut self, _conversation: &mut Self::Conversation) {}
-}
-
-/// The other connections of a worker, while a request of one takes long. Whoever executes it calls this from time to
-/// time, so that the others are not left without any answer.
-pub trait Bystanders {
-    /// Reads what has arrived, and lets the protocol answer what it can.
-    fn serve(&mut self);
-
-    /// The concrete type again.
-    fn into_any(self: Box<Self>) -> Box<dyn Any>;
 }
 
 /// The protocol's state of one connection, as far as the event loop needs it.

@@ -2,12 +2,12 @@
 //!
 //! A failure of the store in a turn belongs to all protocols: the outcome of all requests of the turn is unknown.
 
-use super::protocol::Bystanders;
 use crate::clients::unix_millis;
 use crate::command_error::{CommandError, StoreFailure};
 use crate::observe::times::Tick;
 use crate::server::Server;
 use duramen_structures::Worker;
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,6 +15,16 @@ use std::time::Instant;
 const NOT_DURABLE: CommandError = CommandError::failed(
     "MISCONF internal error: crash while committing; the effect of the writes is unknown, see the server's log",
 );
+
+/// The other connections of a worker, while a request of one takes long. Whoever executes it calls this from time to
+/// time, so that the others are not left without any answer.
+pub trait Bystanders {
+    /// Reads what has arrived, and lets the protocol answer what it can.
+    fn serve(&mut self);
+
+    /// The concrete type again.
+    fn into_any(self: Box<Self>) -> Box<dyn Any>;
+}
 
 /// See the module.
 pub struct Turn {

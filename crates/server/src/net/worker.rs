@@ -13,8 +13,8 @@
 use super::buffer_pool::BufferPool;
 use super::connection::{Connection, Context, Step};
 use super::inbox::{self, Inbox};
-use super::protocol::{Bystanders, Conversation as _, Protocol, begin, finish, run_alone};
-use super::turn::Turn;
+use super::protocol::{Conversation as _, Protocol, begin, finish, run_alone};
+use super::turn::{Bystanders, Turn};
 use crate::clients::unix_seconds;
 use crate::config::Config;
 use crate::messages::Message;

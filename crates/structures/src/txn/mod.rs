@@ -50,6 +50,7 @@
 //! 6. INCR stores a value in a special form (see `number`), which only this module sees: reading it as a string gives
 //!    its text. The same holds for memcached's commands (see `head`, `counter`): reading it as a string gives the data.
 
+mod alone;
 mod collection;
 mod counter;
 mod encoding;
@@ -218,26 +219,6 @@ impl<'w> Txn<'w> {
             keys.iter().for_each(|key| self.worker.wants_keys.add(key));
         }
         is_locked
-    }
-
-    /// Names all keys: true if they are named already. If not, [`Worker::run`] starts again alone, whatever the caller
-    /// returns.
-    pub fn name_all(&mut self) -> bool {
-        let is_alone = self.is_alone();
-        self.worker.wants_all |= !is_alone;
-        is_alone
-    }
-
-    /// Whether it names all keys.
-    #[inline]
-    pub fn is_alone(&self) -> bool {
-        matches!(self.locks, Locks::All)
-    }
-
-    /// Whether it is going to start again, so that nothing that it does now counts.
-    #[inline]
-    pub fn wants_all(&self) -> bool {
-        self.worker.wants_all
     }
 
     /// Whether one of its writes found no space: whatever its result, [`Worker::run`] runs it again once there is some.
