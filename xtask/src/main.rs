@@ -19,6 +19,7 @@
 //! | `stress` | many threads work for a given time, and every read is correct |
 //! | `brim` | a full store refuses nothing that Redis does not refuse, regardless of its producers |
 //! | `bench-peers` | none: it measures Duramen and other engines |
+//! | `cold` | a store that is not in the page cache reads little more than what is asked for |
 //! | `restart` | acknowledged data is present after each start; it also measures the time to the first reply |
 //! | `datafusion` | random SQL over random streams gives DataFusion's results |
 //! | `flink` | expressions give Flink's results, which the tests of SQL contain |
@@ -37,6 +38,7 @@
 mod bench_mem_check;
 mod checking;
 mod clients;
+mod cold;
 mod connections;
 mod cost;
 mod coverage;
@@ -189,6 +191,11 @@ enum Check {
     ///
     /// An optimised program loads large stores faster: cargo run --release -p xtask -- restart
     Restart(restart::Settings),
+    /// Measures what a store reads from its device while nothing of it is in the page cache
+    Cold(cold::Settings),
+    /// One step of that, in a process of its own
+    #[command(hide = true)]
+    ColdChild(cold::ChildSettings),
     /// Compares large hashes, lists and sorted sets with redis-server's: memory, waits of other clients during growth,
     /// and deletions. Or compares the memory of items with memcached's
     Millions(millions::Settings),
@@ -266,6 +273,8 @@ fn run(check: Check) -> Result<bool> {
         Check::Order(settings) => order::run(settings),
         Check::BenchPeers { arguments } => bench_peers(&arguments),
         Check::Restart(settings) => restart::run(&repository(), &settings),
+        Check::Cold(settings) => cold::run(&settings),
+        Check::ColdChild(settings) => cold::run_child(&settings),
         Check::Millions(settings) => millions::run(&repository(), &settings),
         Check::MemoryFigures(settings) => bench_mem_check::run(&repository(), &settings),
         Check::TortureChild(settings) => torture::child::run(&settings),

@@ -10,7 +10,7 @@ use crate::sync::Backoff;
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use crate::sync::statics::AtomicU32;
 use crate::{Error, ErrorKind, Result};
-use duramen_media::{Granularity, Medium};
+use duramen_media::{Granularity, Medium, PAGE_BYTES};
 
 /// A source of free extents for blocks, which makes some where none is free.
 pub trait Supply {
@@ -151,6 +151,11 @@ impl<M: Medium> Log<M> {
         {
             self.space().returned(as_for);
             return Err(error);
+        }
+        // Behind the header's page: whatever of that a crash leaves is no record of this generation.
+        let bytes = u64::from(extents) * self.extent_bytes;
+        if bytes > PAGE_BYTES {
+            self.medium.reuse(offset.plus(PAGE_BYTES), bytes - PAGE_BYTES);
         }
         self.blocks.open(extent, extents, generation).set_fresh(purpose != Purpose::Compaction);
         // Compaction cannot always move out of a block that is longer than the spare. So such a block holds only its

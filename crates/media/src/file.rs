@@ -153,6 +153,33 @@ pub(crate) fn prepare(file: &File, path: &Path, range: Range<u64>, syncs: &Syncs
     Ok(())
 }
 
+/// Writes zeroes to the pages from `from` on whose byte in `in_memory` says that they are not in memory. The kernel then
+/// needs not read them before they are stored to. A page that cannot be written is skipped; that costs only time later.
+pub(crate) fn zero_missing(file: &File, from: u64, in_memory: &[u8]) {
+    const ZEROES: [u8; 16 * PAGE_BYTES as usize] = [0; 16 * PAGE_BYTES as usize];
+    let mut at = from;
+    for run in in_memory.chunk_by(|a, b| a & 1 == b & 1) {
+        let end = at + run.len() as u64 * PAGE_BYTES;
+        while run[0] & 1 == 0 && at < end {
+            let piece = &ZEROES[..(end - at).min(ZEROES.len() as u64) as usize];
+            match retry_on_intr(|| rustix::io::pwrite(file, piece, at)) {
+                Ok(written) if written > 0 => at += written as u64,
+                _ => break,
+            }
+        }
+        at = end;
+    }
+}
+
+/// Reads `into` from `from` on, and lets the pages go that the kernel read for it. Returns whether all could be read.
+pub(crate) fn read_once(file: &File, from: u64, into: &mut [u8]) -> bool {
+    use std::os::unix::fs::FileExt;
+    let is_read = file.read_exact_at(into, from).is_ok();
+    let bytes = std::num::NonZeroU64::new(into.len() as u64);
+    let _ = rustix::fs::fadvise(file, from, bytes, rustix::fs::Advice::DontNeed);
+    is_read
+}
+
 /// Whether the kernel proves that nothing was ever stored to the file: it is empty, or has space
 /// without data. A false answer proves nothing.
 pub(crate) fn is_blank(file: &File, length: u64) -> bool {

@@ -34,6 +34,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+/// The kernel reads ahead at most `read_ahead_kb` of the device for each call, which is 128 KiB by default.
+const READ_AHEAD_BYTES: u64 = 128 << 10;
+
 // 1024: the most devices any platform interleaves is 16; far above it is a slip of the keyboard.
 const WAYS_MAX: u32 = 1024;
 
@@ -268,9 +271,18 @@ impl Mapped {
             }
             Backing::Devdax { .. } | Backing::Volatile => {}
         }
+        self.advise_random(range.clone());
         self.fault_in_at_open(range.clone());
         self.set_len(length, &growth);
         Ok(())
+    }
+
+    /// A page that is not in memory is read alone, and not with as many around it as the device's read-ahead says:
+    /// these are other keys'.
+    fn advise_random(&self, range: Range<u64>) {
+        if matches!(self.backing, Backing::File { is_in_memory: false, .. } | Backing::Private { .. }) {
+            let _ = self.region.advise(range, Advice::Random);
+        }
     }
 
     fn growing(&self) -> MutexGuard<'_, ()> {
@@ -309,6 +321,27 @@ impl Mapped {
     fn pages_of(&self, at: Offset, bytes: u64) -> Range<u64> {
         let from = at.0 & !(PAGE_BYTES - 1);
         from..(at.0 + bytes).next_multiple_of(PAGE_BYTES).min(self.len().next_multiple_of(PAGE_BYTES))
+    }
+
+    /// The file whose pages are read from a device when they are not in memory.
+    fn device_file(&self) -> Option<&File> {
+        match &self.backing {
+            Backing::File { is_in_memory: false, file, .. } => Some(file),
+            _ => None,
+        }
+    }
+
+    /// Begins to read the pages of `range` that are not in memory. Mapped files are advised as random: without this
+    /// each page would be read by itself.
+    fn read_ahead(&self, range: &Range<u64>) {
+        if matches!(self.backing, Backing::File { is_in_memory: false, .. } | Backing::Private { .. }) {
+            let mut from = range.start;
+            while from < range.end {
+                let end = (from + READ_AHEAD_BYTES).min(range.end);
+                let _ = self.region.advise(from..end, Advice::WillNeed);
+                from = end;
+            }
+        }
     }
 
     /// Adds to `found` which pages of `range` cannot be faulted in. The kernel says so without a signal
@@ -596,9 +629,34 @@ impl Bytes for Mapped {
         let pages = self.pages_of(at, bytes);
         let mut found = Vec::new();
         if !pages.is_empty() {
+            if pages.end - pages.start > PAGE_BYTES {
+                self.read_ahead(&pages);
+            }
             self.probe(pages, &mut found);
         }
         found
+    }
+
+    fn fetch(&self, at: Offset, bytes: u64) {
+        let pages = self.pages_of(at, bytes);
+        if !pages.is_empty() {
+            self.read_ahead(&pages);
+        }
+    }
+
+    fn is_cold(&self, at: Offset, bytes: u64) -> bool {
+        let pages = self.pages_of(at, bytes);
+        if self.device_file().is_none() || pages.is_empty() {
+            return false;
+        }
+        let mut found = Vec::new();
+        let count = |found: &[u8]| found.iter().filter(|page| **page & 1 != 0).count();
+        self.region.in_memory(&pages, &mut found).is_ok() && count(&found) * 2 < found.len()
+    }
+
+    fn read_once(&self, at: Offset, into: &mut [u8]) -> bool {
+        self.place(at, into.len() as u64);
+        self.device_file().is_some_and(|file| file::read_once(file, at.0, into))
     }
 
     #[inline]
@@ -721,6 +779,7 @@ impl Device for Mapped {
                 volatile::extend(&self.region, range.clone(), self.huge_pages)?;
             }
         }
+        self.advise_random(range.clone());
         self.fault_in_range(range.clone());
         self.set_len(range.end, &growth);
         Ok(())
@@ -731,6 +790,16 @@ impl Device for Mapped {
         match &self.backing {
             Backing::File { file, syncs, .. } => file::prepare(file, &self.path, at.0..at.0 + bytes, syncs),
             _ => Ok(()),
+        }
+    }
+
+    fn reuse(&self, at: Offset, bytes: u64) {
+        self.place(at, bytes);
+        let pages = at.0.next_multiple_of(PAGE_BYTES)..(at.0 + bytes) & !(PAGE_BYTES - 1);
+        let Some(file) = self.device_file().filter(|_| !pages.is_empty()) else { return };
+        let mut found = Vec::new();
+        if self.region.in_memory(&pages, &mut found).is_ok() {
+            file::zero_missing(file, pages.start, &found);
         }
     }
 

@@ -118,6 +118,27 @@ pub trait Bytes {
         Vec::new()
     }
 
+    /// Hints that the `bytes` bytes at `at` are read soon. Where that waits for a device, reading begins now, in large
+    /// pieces. Returns at once.
+    fn fetch(&self, _at: Offset, _bytes: u64) {}
+
+    /// Whether less than half of the `bytes` bytes at `at` are in memory, so that reading them waits for a device.
+    fn is_cold(&self, _at: Offset, _bytes: u64) -> bool {
+        false
+    }
+
+    /// Copies cold bytes ([`Bytes::is_cold`]) at `at` that are read once, and lets the memory go that the kernel read
+    /// them into. Nothing may store to them meanwhile. Returns whether they could be read.
+    fn read_once(&self, at: Offset, into: &mut [u8]) -> bool {
+        let bytes = into.len() as u64;
+        let is_readable = self.unreadable(at, bytes).is_empty();
+        if is_readable {
+            // SAFETY: nothing stores to the range, as the caller promises.
+            into.copy_from_slice(unsafe { self.bytes(at, bytes) });
+        }
+        is_readable
+    }
+
     /// Reads the aligned word at `at` (acquire).
     fn load_u64(&self, at: Offset) -> u64;
 
@@ -227,6 +248,11 @@ pub trait Device {
     fn prepare(&self, _at: Offset, _bytes: u64) -> Result<()> {
         Ok(())
     }
+
+    /// Makes it cheap to store to `bytes` bytes at `at`, whose content does not matter and to which nobody else stores:
+    /// pages that would first be read from a device are zeroed instead. Each page of the range is then as it was, or
+    /// zero. Pages that are only partly in the range stay as they are.
+    fn reuse(&self, _at: Offset, _bytes: u64) {}
 
     /// Hints that the `bytes` bytes at `at`, which were given to [`Bytes::unreadable`], will be stored to soon. With
     /// [`MediaOptions::prefault`](crate::MediaOptions::prefault) it maps them for that now instead of at first touch,

@@ -178,6 +178,7 @@ impl Region {
             matches!(
                 advice,
                 Advice::Random
+                    | Advice::WillNeed
                     | Advice::LinuxHugepage
                     | Advice::LinuxPopulateRead
                     | Advice::LinuxPopulateWrite
@@ -206,6 +207,23 @@ impl Region {
                     .unwrap_or(rustix::io::Errno::INVAL)),
             }
         })
+    }
+
+    /// Which pages of a mapped `range` are in memory: the lowest bit of each byte of `found`.
+    ///
+    /// # Errors
+    /// Those of `mincore`.
+    pub(crate) fn in_memory(&self, range: &Range<u64>, found: &mut Vec<u8>) -> rustix::io::Result<()> {
+        let (start, bytes) = self.piece(range);
+        found.clear();
+        found.resize(bytes / PAGE_BYTES as usize, 0);
+        // By `libc`, since `rustix` does not have this call.
+        // SAFETY: inside the region (invariant 1); `found` has a byte for each page.
+        match unsafe { libc::mincore(start, bytes, found.as_mut_ptr()) } {
+            0 => Ok(()),
+            _ => Err(rustix::io::Errno::from_io_error(&std::io::Error::last_os_error())
+                .unwrap_or(rustix::io::Errno::INVAL)),
+        }
     }
 
     fn piece(&self, range: &Range<u64>) -> (*mut c_void, usize) {

@@ -742,3 +742,53 @@ fn a_range_that_would_raise_a_signal_is_reported_as_unreadable() {
     assert_eq!(medium.unreadable(Offset(600 << 10), 100).first(), Some(&(600 << 10..604 << 10)));
     assert_eq!(medium.unreadable(Offset(100), 5000), []);
 }
+
+/// A medium of 1 MiB on a disk, all of whose bytes are 1, and none of whose pages is in memory. `None` where temporary
+/// files are in memory.
+fn cold(path: &Path) -> Option<Mapped> {
+    let options = MediaOptions { prefault: false, len_initial: MIB, ..options(MediumKind::File) };
+    let medium = Mapped::open(path, &options).unwrap();
+    medium.store(Offset(0), &[&vec![1; MIB as usize]]);
+    medium.sync().unwrap();
+    if !medium.survives_power() {
+        return None;
+    }
+    drop(medium);
+    let file = File::open(path).unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    Some(Mapped::open(path, &options).unwrap())
+}
+
+#[test]
+fn only_pages_that_are_not_in_memory_are_zeroed_for_reuse() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(medium) = cold(&dir.path().join("store")) else { return };
+    let (first, warm, last) = (100 * PAGE_BYTES, 105 * PAGE_BYTES, 120 * PAGE_BYTES);
+    assert_eq!(read(&medium, warm, 8), [1; 8]);
+    // The first and the last page are only partly in the range.
+    medium.reuse(Offset(first + 8), last + 8 - (first + 8));
+    for page in (0..MIB).step_by(PAGE_BYTES as usize) {
+        let is_zero = page > first && page < last && page != warm;
+        assert_eq!(read(&medium, page, 8), [u8::from(!is_zero); 8], "page at {page:#x}");
+    }
+}
+
+#[test]
+fn cold_bytes_that_are_read_once_take_no_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let Some(medium) = cold(&path) else { return };
+    let (at, mut bytes) = (Offset(64 << 10), vec![0; 128 << 10]);
+    assert!(medium.is_cold(at, 128 << 10));
+    assert!(medium.read_once(at, &mut bytes));
+    assert!(bytes.iter().all(|byte| *byte == 1));
+    assert!(medium.is_cold(at, 128 << 10), "the pages were let go");
+    assert_eq!(medium.unreadable(at, 128 << 10), []);
+    assert!(!medium.is_cold(at, 128 << 10), "what is going to be read stays");
+    medium.store(at, &[b"x"]);
+    assert!(medium.read_once(at, &mut bytes));
+    assert_eq!(&bytes[..2], b"x\x01", "what was stored is read, and not lost with the page");
+    assert_eq!(read(&medium, at.0, 2), b"x\x01");
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(100 << 10).unwrap();
+    assert!(!medium.read_once(at, &mut bytes));
+}

@@ -386,7 +386,7 @@ fn load_strings(path: &Path, medium: Medium, index: IndexKind, keys: u64) -> Res
 }
 
 /// Makes a file's pages durable, and drops them from the page cache.
-fn forget_pages(path: &Path) -> Result<()> {
+pub fn forget_pages(path: &Path) -> Result<()> {
     let attempt = || format!("drop the cached pages of {}", path.display());
     let file = File::open(path).attempt(attempt)?;
     file.sync_all().attempt(attempt)?;

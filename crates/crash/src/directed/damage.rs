@@ -120,8 +120,8 @@ fn around_damage(seed: u64) -> Result<(), String> {
     known.retain(|key: &Vec<u8>, value| value.is_some() || !hurt.insert(key.clone()));
     store.close().map_err(reported)?;
     let mut lines = medium.memory().snapshot();
-    let hurt = u64::from_le_bytes([HURT; 8]);
-    lines.iter_mut().flatten().filter(|word| **word == hurt).for_each(|word| *word ^= 1);
+    let damaged = u64::from_le_bytes([HURT; 8]);
+    lines.iter_mut().flatten().filter(|word| **word == damaged).for_each(|word| *word ^= 1);
     let len = duramen_media::Bytes::len(&medium);
     let medium =
         SimMedium::from_image(Model::CacheLine, LEN_MAX, Arc::new(Memory::from_lines(&lines, LEN_MAX)), len);

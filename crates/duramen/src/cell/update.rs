@@ -12,7 +12,8 @@
 //! [`duramen_log::cell`] states how the bytes of a cell may change, and when.
 
 use crate::get::lookup::Looked;
-use crate::get::value::{Meta, Stamp, is_same};
+use crate::get::stamp::Stamp;
+use crate::get::value::{Meta, is_same};
 use crate::get::visibility::Visibility;
 use crate::put::write::{Condition, Wrote};
 use crate::records::Records;

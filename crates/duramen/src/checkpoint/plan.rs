@@ -160,6 +160,12 @@ impl<'m> Checkpoint<'m> {
             // An open with another kind of index wants it rebuilt.
             return Ok(None);
         }
+        // In long pieces, where a device must be read.
+        let adjoin = |a: &Page, b: &Page| a.at + u64::from(a.bytes) == b.at;
+        for run in root.pages.chunk_by(adjoin) {
+            let (from, last) = (run[0].at, run[run.len() - 1]);
+            medium.fetch(Offset(from), last.at + u64::from(last.bytes) - from);
+        }
         let read_page = |page: &Page| (page.first, read::block(medium, Offset(page.at), page.bytes.into()));
         let pages = root.pages.iter().map(read_page).collect();
         let checkpoint = Self { root, pages };

@@ -92,7 +92,33 @@ impl<M: Medium> Maintenance<M> {
         extent: Extent,
         scratch: &'a mut Vec<u8>,
     ) -> Option<(&'a [u8], Vec<Found>)> {
-        let whole = self.read_records(extent, scratch);
+        self.checked(extent, self.read_records(extent, scratch))
+    }
+
+    /// The same of a block that is not read again: if it is cold, it takes no place in the page cache.
+    pub(crate) fn whole_records_once<'a>(
+        &'a self,
+        extent: Extent,
+        scratch: &'a mut Vec<u8>,
+    ) -> Option<(&'a [u8], Vec<Found>)> {
+        let (block, at) = (self.log().blocks.at(extent), self.log().offset_of(extent));
+        // Cells may be stored to while the kernel copies.
+        if block.may_hold_cells() || !self.log().medium.is_cold(at, block.tail()) {
+            return self.whole_records(extent, scratch);
+        }
+        scratch.resize(block.tail() as usize, 0);
+        let is_pinned = block.is_pinned();
+        let is_read = self.log().medium.read_once(at, scratch);
+        let found = is_read.then(|| self.records_in(extent, is_pinned, scratch)).flatten();
+        self.checked(extent, found)
+    }
+
+    /// Excludes the block from compaction if it was found damaged.
+    fn checked<'a>(
+        &self,
+        extent: Extent,
+        whole: Option<(&'a [u8], Vec<Found>)>,
+    ) -> Option<(&'a [u8], Vec<Found>)> {
         if whole.is_none() {
             self.set_aside(extent);
         } else {
@@ -140,7 +166,18 @@ impl<M: Medium> Maintenance<M> {
         } else {
             read::block(&self.log().medium, self.log().offset_of(extent), tail)
         };
-        let mut records = records_of(bytes, tail, self.log().blocks.seeds(block))?;
+        self.records_in(extent, is_pinned, bytes)
+    }
+
+    /// The records in the bytes of a block; `None` when it is damaged.
+    fn records_in<'a>(
+        &self,
+        extent: Extent,
+        is_pinned: bool,
+        bytes: &'a [u8],
+    ) -> Option<(&'a [u8], Vec<Found>)> {
+        let seeds = self.log().blocks.seeds(self.log().blocks.at(extent));
+        let mut records = records_of(bytes, bytes.len() as u64, seeds)?;
         self.keep_what_counts(extent, is_pinned, bytes, &mut records);
         Some((bytes, records))
     }

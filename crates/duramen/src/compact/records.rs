@@ -71,7 +71,7 @@ impl<M: Medium> Maintenance<M> {
         let block = self.log().blocks.at(extent);
         assert_eq!(block.state(), Use::Retired, "only the compactor moves out of a block (invariant 1)");
         let mut scratch = std::mem::take(&mut compactor.scratch);
-        let moved = match self.whole_records(extent, &mut scratch) {
+        let moved = match self.whole_records_once(extent, &mut scratch) {
             Some((bytes, records)) => {
                 let contents = self.contents(extent, bytes, &records);
                 match self.has_room_for(compactor, &contents) {

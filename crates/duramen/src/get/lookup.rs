@@ -4,7 +4,8 @@
 use crate::Result;
 use crate::cell::read::CellCopy;
 use crate::get::barrier::ReadBarrier;
-use crate::get::value::{Record, Stamp, Value, ValueInfo, is_same};
+use crate::get::stamp::Stamp;
+use crate::get::value::{Record, Value, ValueInfo, is_same};
 use crate::get::visibility::{Standing, Visibility};
 use crate::records::Records;
 use crate::table::tables::{Table, Target};

@@ -1,7 +1,8 @@
 //! Puts and deletes of one key: the steps that the head of [`crate::writer`] numbers.
 
 use crate::Result;
-use crate::get::value::{CollectionId, Meta, Stamp};
+use crate::get::stamp::Stamp;
+use crate::get::value::{CollectionId, Meta};
 use crate::put::place::{Current, Old};
 use crate::records::Records;
 use crate::table::tables::{Table, Target};

@@ -21,6 +21,8 @@ use std::ops::RangeInclusive;
 
 /// Block headers that are prefetched while one is read.
 const HEADERS_AHEAD: u64 = 8;
+/// Where headers lie on a device, it reads so many at a time.
+const HEADERS_FETCHED: u64 = 64;
 
 /// The medium to recover, and the options.
 pub(crate) struct Source<'m, M: Medium> {
@@ -162,6 +164,8 @@ impl<'m, M: Medium> Source<'m, M> {
             let at = Offset(u64::from(extent) * self.extent_bytes);
             // Most blocks are as long as the one before.
             self.medium.prefetch(at.plus(HEADERS_AHEAD * extents_usual * self.extent_bytes));
+            let ahead = HEADERS_FETCHED * extents_usual * self.extent_bytes;
+            self.medium.fetch(at.plus(ahead), block::HEADER_BYTES);
             match self.header_at(extent, at, holes) {
                 Ok(header) => {
                     headers.incarnation_max = headers.incarnation_max.max(header.generation.incarnation());

@@ -8,7 +8,7 @@
 //! Invariant: a drop is counted before the slot is gone, under the key's lock. So a reader that finds no slot and then
 //! reads the count observes every drop before.
 
-use crate::get::value::Stamp;
+use crate::get::stamp::Stamp;
 use duramen_log::format::Owner;
 use duramen_log::sync::atomic::AtomicU64;
 use duramen_log::sync::atomic::Ordering::{Acquire, Release};

@@ -1,6 +1,7 @@
 //! Batches: several writes, all or nothing.
 
-use crate::get::value::{CollectionId, Meta, Stamp};
+use crate::get::stamp::Stamp;
+use crate::get::value::{CollectionId, Meta};
 use crate::table::tables::{Named, Table, Target};
 use duramen_log::sync::Arc;
 use std::ops::Range;

@@ -343,8 +343,8 @@ impl OrderedIndex {
                 next.is_none_or(|next| next.low(&mut next_buffer, guard) != &behind[..]).then_some(behind),
             );
         }
-        // Each side keeps `skip`: the bytes of unknown keys cannot be computed again. In a leaf of one key, one damaged
-        // slot with its bytes says as much as all of them.
+        // Each side keeps `skip`: the bytes of unknown keys cannot be computed again. In a leaf of one key, which stands
+        // before all damaged slots of its bytes (`rank_slowly`), one damaged slot says as much as all of them.
         let fill = |held: &LockedNode<'_>, from: &[u8], to: Option<&Vec<u8>>| {
             let is_in = |&&(word, _, its): &&(u64, Slot, Option<&[u8]>)| match its {
                 Some(its) => its >= from && to.is_none_or(|to| its < &to[..]),
@@ -383,8 +383,8 @@ impl OrderedIndex {
     }
 
     /// Removes the remaining slots of the damaged record at `at`, which turned out to belong to `key` and is
-    /// superseded. These are copies that [`OrderedIndex::split_damaged`] made, in leaves whose keys share `skip` bytes. The
-    /// caller has the key's lock.
+    /// superseded. These are copies that [`OrderedIndex::split_damaged`] made, in leaves whose keys share `skip` bytes.
+    /// The caller has the key's lock.
     #[cold]
     pub(super) fn forget_copies(&self, at: Offset, key: &[u8], skip: usize, guard: &Guard) {
         // All of those keys have this prefix. Trailing zeros are dropped, since they may be padding.

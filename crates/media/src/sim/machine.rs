@@ -269,6 +269,11 @@ impl Bytes for SimMedium {
         self.machine.memory.load_word(at.0)
     }
 
+    /// Every second page is.
+    fn is_cold(&self, at: Offset, _bytes: u64) -> bool {
+        self.machine.model == Model::Page && (at.0 / PAGE_BYTES) % 2 == 1
+    }
+
     fn prefetch(&self, _at: Offset) {}
 }
 
@@ -408,6 +413,16 @@ impl Device for SimMedium {
             self.store(at, &[&vec![0; bytes as usize]]);
         }
         Ok(())
+    }
+
+    /// Zeroes every second page.
+    fn reuse(&self, at: Offset, bytes: u64) {
+        let pages = at.0.next_multiple_of(PAGE_BYTES)..(at.0 + bytes) & !(PAGE_BYTES - 1);
+        for page in pages.step_by(PAGE_BYTES as usize).filter(|page| (page / PAGE_BYTES) % 2 == 1) {
+            if self.machine.model == Model::Page {
+                self.store(Offset(page), &[&[0; PAGE_BYTES as usize]]);
+            }
+        }
     }
 
     fn interleave(&self) -> (u64, u32) {

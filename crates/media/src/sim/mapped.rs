@@ -110,6 +110,18 @@ impl Bytes for Mapped {
         either!(self, medium => medium.unreadable(at, bytes))
     }
 
+    fn fetch(&self, at: Offset, bytes: u64) {
+        either!(self, medium => medium.fetch(at, bytes));
+    }
+
+    fn is_cold(&self, at: Offset, bytes: u64) -> bool {
+        either!(self, medium => medium.is_cold(at, bytes))
+    }
+
+    fn read_once(&self, at: Offset, into: &mut [u8]) -> bool {
+        either!(self, medium => medium.read_once(at, into))
+    }
+
     #[inline]
     fn load_u64(&self, at: Offset) -> u64 {
         either!(self, medium => medium.load_u64(at))
@@ -186,6 +198,10 @@ impl Device for Mapped {
 
     fn prepare(&self, at: Offset, bytes: u64) -> Result<()> {
         either!(self, medium => medium.prepare(at, bytes))
+    }
+
+    fn reuse(&self, at: Offset, bytes: u64) {
+        either!(self, medium => medium.reuse(at, bytes));
     }
 
     fn fault_in(&self, at: Offset, bytes: u64) {
