@@ -8,7 +8,7 @@ use crate::redis::blocking::{Wait, Waiter};
 use crate::redis::command::{Args, Flags, OwnedArgs, Spec, redacted};
 use crate::redis::session::Session;
 use crate::redis::tracking::{Taken, Tracked};
-use crate::scripts::{Interpreters, Libraries};
+use crate::scripts::{Interpreters, Libraries, Readers};
 use crate::server::Server;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -52,8 +52,8 @@ pub struct WorkerState {
     pub bystanders: Option<Box<dyn Bystanders>>,
     /// The libraries of functions that it has loaded; `None` while one of them runs.
     pub libraries: Option<Box<Libraries>>,
-    /// The current command has changed the libraries in the store.
-    pub has_changed_libraries: bool,
+    /// The current command has changed the libraries in the store; these of their functions only read.
+    pub changed_libraries: Option<Readers>,
     /// What scripts of the current command take from outside: the same when it runs again.
     pub chances: Chances,
     /// A script runs: its commands are shown as such, and see its time.

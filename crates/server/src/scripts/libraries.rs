@@ -6,9 +6,10 @@
 
 use super::compiled::options;
 use crate::observe::log;
-use duramen_lua::{Function, Interpreter, Registered, is_name, library_header};
+use duramen_lua::{Function, Interpreter, Registered, ScriptFlags, is_name, library_header};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 /// The longest that a library may take to register its functions, as in Redis.
@@ -23,7 +24,12 @@ pub struct Known {
     changes: AtomicU64,
     libraries: AtomicUsize,
     functions: AtomicUsize,
+    // The functions that say that they only read, as of the last change that some worker has made or loaded.
+    readers: RwLock<Readers>,
 }
+
+/// The names of functions that only read, in small letters.
+pub type Readers = HashSet<Vec<u8>>;
 
 impl Known {
     /// Grows with each change that is committed.
@@ -33,8 +39,24 @@ impl Known {
     }
 
     /// A change is committed.
-    pub fn note_change(&self) {
+    pub fn note_change(&self, readers: Readers) {
+        let mut own = self.readers.write().unwrap_or_else(PoisonError::into_inner);
+        *own = readers;
         self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// Whether the function with this name in any case says that it only reads. False if that is not known.
+    pub fn only_reads(&self, name: &[u8]) -> bool {
+        let readers = self.readers.read().unwrap_or_else(PoisonError::into_inner);
+        readers.contains(&name.to_ascii_lowercase())
+    }
+
+    /// Libraries were loaded, as of this change.
+    fn note_loaded(&self, changes: u64, readers: Readers) {
+        let mut own = self.readers.write().unwrap_or_else(PoisonError::into_inner);
+        if self.changes() == changes {
+            *own = readers;
+        }
     }
 
     /// How many libraries there are, and how many functions, as the last worker that loaded them found.
@@ -99,6 +121,9 @@ impl Libraries {
         }
         known.libraries.store(self.all.len(), Ordering::Relaxed);
         known.functions.store(self.by_function.len(), Ordering::Relaxed);
+        if let Some(changes) = changes {
+            known.note_loaded(changes, readers(&self.all));
+        }
     }
 
     fn add(&mut self, code: Vec<u8>, version: &'static str) -> Result<(), Refused> {
@@ -117,12 +142,12 @@ impl Libraries {
         &self.all
     }
 
-    /// Adds libraries to these, and gives the codes of all; an existing one with the same name is replaced or refuses the
+    /// Adds libraries to these, and gives all; an existing one with the same name is replaced or refuses the
     /// new one.
     ///
     /// # Errors
     /// Redis's.
-    pub fn with<'l>(&'l self, new: &'l [(Library, bool)], words: Words) -> Result<Vec<&'l [u8]>, Refused> {
+    pub fn with<'l>(&'l self, new: &'l [(Library, bool)], words: Words) -> Result<Vec<&'l Library>, Refused> {
         let is_replaced = |library: &Library| new.iter().any(|(other, _)| other.name == library.name);
         for (library, replaces) in new {
             if !replaces && self.all.iter().any(|other| other.name == library.name) {
@@ -147,11 +172,7 @@ impl Libraries {
             }
             names.extend(names_of(library));
         }
-        Ok(kept
-            .into_iter()
-            .chain(new.iter().map(|(library, _)| library))
-            .map(|library| &library.code[..])
-            .collect())
+        Ok(kept.into_iter().chain(new.iter().map(|(library, _)| library)).collect())
     }
 
     /// The function with this name in any case, and the interpreter that runs it.
@@ -169,6 +190,13 @@ pub enum Words {
     Load,
     /// FUNCTION RESTORE's.
     Restore,
+}
+
+/// The functions that say that they only read.
+pub fn readers<'l>(libraries: impl IntoIterator<Item = &'l Library>) -> Readers {
+    let functions = libraries.into_iter().flat_map(|library| &library.functions);
+    let reading = functions.filter(|(function, _)| function.flags.has(ScriptFlags::NO_WRITES));
+    reading.map(|(function, _)| function.name.to_ascii_lowercase()).collect()
 }
 
 /// The names of its functions, which are found in any case.

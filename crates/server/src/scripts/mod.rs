@@ -15,6 +15,6 @@ mod running;
 mod texts;
 
 pub use compiled::{Compiled, Interpreters};
-pub use libraries::{Known, Libraries, Library, Refused, Words, check};
+pub use libraries::{Known, Libraries, Library, Readers, Refused, Words, check, readers};
 pub use running::{Busy, NotKilled, Running};
 pub use texts::{Digest, Script, Scripts, digest_of, digest_of_text};

@@ -399,3 +399,28 @@ fn a_user_without_the_right_ends_no_script_that_takes_too_long() {
         clients[1].says("get k", "$-1\r\n");
     }
 }
+
+#[test]
+fn a_pause_of_writes_holds_no_function_that_only_reads() {
+    let server = Server::with(|config| config.threads = 2);
+    let mut clients: Vec<Client> = (0..3).map(|_| server.client()).collect();
+    load(&mut clients[0], &[LIBRARY], "$3\r\nlib\r\n");
+    clients[0].says("client pause 60000 write", "+OK\r\n");
+    clients[1].says("fcall GET 1 k", "$-1\r\n");
+    clients[1].send("fcall put 1 k v\r\n");
+    eventually("the function that writes is held", || clients[0].field("clients", "blocked_clients") == 1);
+    clients[2].says("fcall get 1 k", "$-1\r\n");
+    clients[0].says("client unpause", "+OK\r\n");
+    clients[1].expect("+OK\r\n");
+    // The name is now that of a function that writes.
+    let other =
+        LIBRARY.replace("'get'", "'put'").replacen("'put'", "'get'", 1).replace("flags={'no-writes'}, ", "");
+    load(&mut clients[0], &["replace", &other], "$3\r\nlib\r\n");
+    clients[0].says("client pause 60000 write", "+OK\r\n");
+    clients[2].send("fcall get 1 k v\r\n");
+    eventually("the function that writes now is held", || {
+        clients[0].field("clients", "blocked_clients") == 1
+    });
+    clients[0].says("client unpause", "+OK\r\n");
+    clients[2].expect("+OK\r\n");
+}

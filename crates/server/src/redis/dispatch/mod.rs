@@ -198,7 +198,7 @@ impl Dispatcher {
         self.worker_state.absences.clear();
         self.worker_state.undone = 0;
         self.worker_state.chances = Chances::default();
-        self.worker_state.has_changed_libraries = false;
+        self.worker_state.changed_libraries = None;
         Plan {
             entry,
             start: out.len(),
@@ -235,7 +235,7 @@ impl Dispatcher {
                 after = After::Nothing;
                 Self::release(worker_state, again);
                 worker_state.chances.scripts = 0;
-                worker_state.has_changed_libraries = false;
+                worker_state.changed_libraries = None;
                 take_out(server, waiter.take());
                 server.tracking.put_back(std::mem::take(&mut worker_state.untracked));
             }
@@ -251,8 +251,8 @@ impl Dispatcher {
             return Err(error);
         }
         self.stats.changes.add(changes as u64);
-        if self.worker_state.has_changed_libraries {
-            self.server.libraries.note_change();
+        if let Some(readers) = self.worker_state.changed_libraries.take() {
+            self.server.libraries.note_change(readers);
         }
         if !self.worker_state.claims.is_empty() {
             self.answer();

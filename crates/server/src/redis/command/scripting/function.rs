@@ -6,7 +6,7 @@ use crate::redis::command::admin::REDIS_VERSION;
 use crate::redis::command::call::subcommand_arguments_error;
 use crate::redis::command::{Args, Call, Command, CommandError};
 use crate::redis::resp::Reply;
-use crate::scripts::{Libraries, Library, Refused, Words, check};
+use crate::scripts::{Libraries, Library, Refused, Words, check, readers};
 use crate::server::Server;
 use duramen_lua::ScriptFlags;
 use duramen_structures::dump::functions::{self, NotLibraries};
@@ -87,7 +87,7 @@ fn libraries(call: &mut Call<'_, '_>) -> Result<Option<Box<Libraries>>, CommandE
     let mut own = call.worker_state.libraries.take().unwrap_or_default();
     // Before the value is read: a change after it is seen the next time.
     let changes = known.changes();
-    let has_changed = call.worker_state.has_changed_libraries;
+    let has_changed = call.worker_state.changed_libraries.is_some();
     if has_changed || !own.are_of(changes) {
         let Some(body) = call.txn.libraries()? else {
             call.worker_state.libraries = Some(own);
@@ -112,9 +112,13 @@ fn with_libraries<T: Default>(
 }
 
 /// Writes the codes of all libraries.
-fn put(call: &mut Call<'_, '_>, body: &[u8]) -> Result<(), CommandError> {
-    call.txn.put_libraries(body)?;
-    call.worker_state.has_changed_libraries = true;
+fn put<'l>(
+    call: &mut Call<'_, '_>,
+    all: impl Iterator<Item = &'l Library> + Clone,
+) -> Result<(), CommandError> {
+    let body = functions::write(all.clone().map(|library| &library.code[..]));
+    call.txn.put_libraries(&body)?;
+    call.worker_state.changed_libraries = Some(readers(all));
     Ok(())
 }
 
@@ -154,8 +158,7 @@ fn load(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         let exists = |name: &[u8]| !replaces && own.all().iter().any(|library| library.name == name);
         let library = check(args.at(last), REDIS_VERSION, exists)?;
         let new = [(library, replaces)];
-        let body = functions::write(own.with(&new, Words::Load)?.into_iter());
-        put(call, &body)?;
+        put(call, own.with(&new, Words::Load)?.into_iter())?;
         call.reply.bulk(&new[0].0.name);
         Ok(())
     })
@@ -168,8 +171,7 @@ fn delete(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         if !own.all().iter().any(|library| library.name == name) {
             return Err(CommandError::new("ERR Library not found"));
         }
-        let kept = own.all().iter().filter(|library| library.name != name);
-        put(call, &functions::write(kept.map(|library| &library.code[..])))?;
+        put(call, own.all().iter().filter(|library| library.name != name))?;
         call.reply.ok();
         Ok(())
     })
@@ -184,7 +186,7 @@ fn flush(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         3 => return Err(CommandError::new("ERR FUNCTION FLUSH only supports SYNC|ASYNC option")),
         _ => return Err(subcommand_arguments_error(call.entry, call.args)),
     }
-    put(call, b"")?;
+    put(call, std::iter::empty())?;
     call.reply.ok();
     Ok(())
 }
@@ -227,7 +229,7 @@ fn restore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         }
         let none = Libraries::default();
         let all = if flushes { &none } else { &*own }.with(&new, Words::Restore)?;
-        put(call, &functions::write(all.into_iter()))?;
+        put(call, all.into_iter())?;
         call.reply.ok();
         Ok(())
     })

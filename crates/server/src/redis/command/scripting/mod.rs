@@ -87,14 +87,15 @@ pub fn answer_meanwhile(
     true
 }
 
-/// Whether a command's script may write, as far as its first line says; of a function that is not known.
+/// Whether a command's script may write, as far as its first line says, or its function's flags.
 pub fn may_write(server: &Server, entry: &Entry, args: Args<'_>) -> bool {
     let header = match entry.spec.name {
         "eval" => script_header(args.at(1)).ok(),
         "evalsha" => {
             digest_of(args.at(1)).and_then(|digest| server.scripts.find(&digest)).map(|script| script.header)
         }
-        name => return name == "fcall",
+        "fcall" => return !server.libraries.only_reads(args.at(1)),
+        _ => return false,
     };
     header.is_none_or(|header| !header.flags.has(ScriptFlags::NO_WRITES))
 }
