@@ -294,7 +294,7 @@ fn fill(path: &Path, keys: u64) -> Result<()> {
         writer.flush_group().attempt(attempt)?;
     }
     for from in (0..keys).step_by(LONG_EACH as usize) {
-        writer.delete(&long_key(from)).attempt(attempt)?;
+        writer.delete(long_key(from)).attempt(attempt)?;
     }
     drop(writer);
     for _ in 0..100 {

@@ -9,6 +9,7 @@
 //! | `clients` | real client libraries, installed from their registries, do what applications do with them |
 //! | `connections` | thousands of clients at once get replies, and clients that never end a line disturb no others |
 //! | `cost` | no command exceeds its time limit relative to redis-server as its data grows |
+//! | `script-speed` | scripts are as fast as on redis-server |
 //! | `order` | events of keys follow the order of the writes; waiting clients are served in order of arrival |
 //! | `crash` | no power failure or kill at any persist point of a simulated medium breaks a promise |
 //! | `coverage` | how much of the engine the tests and the crash driver execute |
@@ -56,6 +57,7 @@ mod power_cut;
 mod random;
 mod redis_tests;
 mod restart;
+mod script_speed;
 mod server;
 mod side_by_side;
 mod target;
@@ -201,6 +203,8 @@ enum Check {
     Connections(connections::Settings),
     /// Measures every command as its data grows, and compares the times with redis-server's
     Cost(cost::Settings),
+    /// Measures scripts on duramen and on redis-server in alternating rounds
+    ScriptSpeed(script_speed::Settings),
     /// Compares the hit ratios of caches with a memory limit: duramen, memcached, redis, and simulated LRU and S3-FIFO
     HitRatio(hit_ratio::Settings),
     /// Compares duramen bench mem with independent tools in alternating runs; needs a quiet machine
@@ -234,6 +238,7 @@ fn run(check: Check) -> Result<bool> {
         Check::Clients(settings) => clients::run(&settings),
         Check::Connections(settings) => connections::run(&settings),
         Check::Cost(settings) => cost::run(&repository(), settings),
+        Check::ScriptSpeed(settings) => script_speed::run(&repository(), settings),
         Check::HitRatio(settings) => hit_ratio::run(settings),
         Check::DataFusion(settings) => datafusion::run(&repository(), &settings),
         Check::Nexmark(settings) => nexmark::run(&repository(), &settings),

@@ -62,6 +62,8 @@ const UNITS: &[&str] = &[
     "unit/querybuf",
     "unit/replybufsize",
     "unit/lazyfree",
+    "unit/scripting",
+    "unit/functions",
     "unit/other",
 ];
 

@@ -15,6 +15,7 @@ use duramen_resp::Connection;
 /// A running server; it is killed on drop.
 pub struct Server {
     name: &'static str,
+    command: Vec<String>,
     child: Child,
     port: u16,
     log: PathBuf,
@@ -62,7 +63,9 @@ impl Server {
             .stderr(err)
             .spawn()
             .attempt(|| format!("start {}", program.display()))?;
-        Ok(Server { name, child, port, log: log.to_owned() })
+        let command =
+            std::iter::once(program.display().to_string()).chain(arguments.iter().cloned()).collect();
+        Ok(Server { name, command, child, port, log: log.to_owned() })
     }
 
     /// Starts Debian's redis-server without persistence.
@@ -120,6 +123,16 @@ impl Server {
             nanos += text.split(' ').next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
         }
         Ok(Duration::from_nanos(nanos))
+    }
+
+    /// The program and its arguments.
+    pub fn command(&self) -> &[String] {
+        &self.command
+    }
+
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// The port that it listens on.

@@ -156,7 +156,7 @@ pub(crate) fn prepare(file: &File, path: &Path, range: Range<u64>, syncs: &Syncs
 /// Writes zeroes to the pages from `from` on whose byte in `in_memory` says that they are not in memory. The kernel then
 /// needs not read them before they are stored to. A page that cannot be written is skipped; that costs only time later.
 pub(crate) fn zero_missing(file: &File, from: u64, in_memory: &[u8]) {
-    const ZEROES: [u8; 16 * PAGE_BYTES as usize] = [0; 16 * PAGE_BYTES as usize];
+    static ZEROES: [u8; 16 * PAGE_BYTES as usize] = [0; 16 * PAGE_BYTES as usize];
     let mut at = from;
     for run in in_memory.chunk_by(|a, b| a & 1 == b & 1) {
         let end = at + run.len() as u64 * PAGE_BYTES;

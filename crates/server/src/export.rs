@@ -51,6 +51,8 @@ pub fn databases<W: Write>(
     told: &mut dyn FnMut(u64),
 ) -> Result<(W, u64), Failure> {
     let mut writer = Writer::new(out, now / 1000).map_err(Failure::new)?;
+    let libraries = txn.libraries().map_err(Failure::new)?.unwrap_or_default();
+    writer.libraries(&libraries).map_err(Failure::new)?;
     let mut keys = 0;
     for db in 0..txn.databases() {
         let count = txn.count(db).map_err(Failure::new)?;

@@ -12,6 +12,7 @@
 //! | [`messages`] | messages that clients get without a request |
 //! | [`observe`] | the log, INFO, latencies, keyspace events |
 //! | [`import`], [`export`] | read another server's files, and write them |
+//! | [`scripts`] | the texts of Lua scripts, and each worker's interpreter |
 //! | [`acl`] | users and their rights |
 //! | [`server`], [`clients`] | the state that all connections share |
 //!
@@ -34,6 +35,7 @@ pub mod messages;
 pub mod net;
 pub mod observe;
 pub mod redis;
+pub mod scripts;
 pub mod server;
 mod start;
 

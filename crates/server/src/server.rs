@@ -17,6 +17,7 @@ use crate::observe::stats::{Totals, WorkerStats};
 use crate::observe::times::{HistogramSums, Times};
 use crate::redis::blocking::Waiting;
 use crate::redis::tracking::Tracking;
+use crate::scripts::{Known, Running, Scripts};
 use duramen::{OnCorruption, OnExpired};
 use duramen_structures::Keyspace;
 use std::collections::HashMap;
@@ -44,6 +45,12 @@ pub struct Server {
     pub tracking: Tracking,
     /// Clients that wait for keys.
     pub waiting: Waiting,
+    /// Texts of scripts.
+    pub scripts: Scripts,
+    /// Libraries of functions.
+    pub libraries: Known,
+    /// Scripts that run too long.
+    pub running_scripts: Running,
     /// Expiry times of keys whose events are wanted.
     pub expiry_timers: ExpiryTimers,
     /// Messages on their way.
@@ -125,6 +132,9 @@ impl Server {
             monitors: Monitors::default(),
             tracking: Tracking::default(),
             waiting: Waiting::default(),
+            scripts: Scripts::default(),
+            libraries: Known::default(),
+            running_scripts: Running::default(),
             expiry_timers: ExpiryTimers::default(),
             delivery: Delivery::default(),
             started: Instant::now(),

@@ -4,7 +4,6 @@
 //! So its keys are counted by the engine, and what concerns all of them is one small write. Its index is of the kind that the
 //! store was opened with when it was made, or emptied last.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -12,6 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use duramen::{Store, Table, TableId, Value};
 
 use crate::error::{Error, Result};
+use crate::random::seed;
 use crate::thresholds::{self, Thresholds};
 use crate::turns::Turns;
 use crate::watch::Watchers;
@@ -21,7 +21,9 @@ pub const DATABASES_DEFAULT: u8 = 16;
 /// Most databases a keyspace can have.
 pub const DATABASES_MAX: u8 = 128;
 // Tables after those of the databases.
-const OTHERS: [&str; 2] = ["memcached", "memcached.state"];
+const OTHERS: [&str; 3] = ["memcached", "memcached.state", "redis.functions"];
+// Their one key in the last of them.
+pub(crate) const LIBRARIES: &[u8] = b"libraries";
 /// Longest user key.
 pub const KEY_BYTES_MAX: usize = duramen::KEY_BYTES_MAX;
 
@@ -202,6 +204,11 @@ impl Keyspace {
         self.databases() + 1
     }
 
+    /// Where libraries of functions are kept: [`Txn::libraries`](crate::Txn::libraries).
+    pub fn functions(&self) -> u8 {
+        self.databases() + 2
+    }
+
     /// A number that is kept under this name in the table of [`state`](Self::state).
     pub fn state_number(&self, name: &[u8]) -> Result<Option<u64>> {
         let Some(table) = self.table(self.state()) else { return Ok(None) };
@@ -266,7 +273,7 @@ fn sample(table: &Table, visit: &mut dyn FnMut(&Value<'_>)) {
     }
 }
 
-/// A random number: what the standard library seeds its hash tables with.
+/// A random number: see [`seed`].
 pub(crate) fn random() -> u64 {
-    RandomState::new().hash_one(())
+    seed()
 }

@@ -28,6 +28,7 @@ impl Keyspace {
             others: Others::default(),
             wants_table: None,
             wants_keys: Keys::default(),
+            wants_all: false,
             scratch: Scratch::default(),
             grouped: false,
             failed: false,
@@ -49,6 +50,8 @@ pub struct Worker {
     pub(crate) wants_table: Option<u8>,
     // It was to name these keys too, which others had.
     pub(crate) wants_keys: Keys,
+    // It needs a key that it did not name, or all keys: it begins again alone.
+    pub(crate) wants_all: bool,
     grouped: bool,
     // The group could not be made durable, nor can it ever be.
     failed: bool,
@@ -299,6 +302,44 @@ mod tests {
             let failed = worker.run::<(), Error>(0, Locks::One(b"mine"), |_| Err(Error::NoSuchKey));
             assert!(matches!(failed, Err(Error::NoSuchKey)));
         });
+    }
+
+    #[test]
+    fn a_transaction_that_wants_all_keys_begins_again_alone_and_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = duramen::Options { medium: duramen::MediumKind::Volatile, ..Default::default() };
+        let keyspace = Keyspace::open(options.open(dir.path().join("store")).unwrap(), 1).unwrap();
+        let mut worker = keyspace.worker().unwrap();
+        worker.run::<_, Error>(0, Locks::One(b"first"), |txn| txn.put(0, b"first", b"")).unwrap();
+        let mut runs = 0;
+        // Whatever the work returns, the run that asked does not count.
+        let alone = worker.run::<_, Error>(0, Locks::One(b"mine"), |txn| {
+            runs += 1;
+            assert!(!txn.exists(0, b"mine")?);
+            txn.put(0, b"mine", b"1")?;
+            if runs == 1 {
+                assert!(!txn.wants_all());
+                assert!(!txn.name_all());
+            }
+            Ok(txn.name_all())
+        });
+        assert_eq!((alone.unwrap(), runs), (true, 2));
+        // It is asked for once, not for ever.
+        runs = 0;
+        worker
+            .run::<_, Error>(0, Locks::One(b"mine"), |txn| {
+                runs += 1;
+                assert!(!txn.wants_all());
+                txn.delete(0, b"mine")
+            })
+            .unwrap();
+        assert_eq!(runs, 1);
+        // An error of a run alone is a failure.
+        let failed = worker.run::<(), Error>(0, Locks::One(b"mine"), |txn| {
+            txn.name_all();
+            Err(Error::NoSuchKey)
+        });
+        assert!(matches!(failed, Err(Error::NoSuchKey)));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //! uses it as an application does.
 //!
 //! Libraries are installed once, into a cache directory. A client that the machine cannot run, or that its registry
-//! does not deliver, is reported but is no finding. Clients that need scripts are listed separately in
-//! [`NEEDS_SCRIPTS`]; a listed client that passes fails the run.
+//! does not deliver, is reported but is no finding. A programme that kills the server at work starts it again itself, by
+//! the words of `SERVER_COMMAND`; a reference without persistence is not killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -64,6 +64,8 @@ enum Language {
     Go,
     Java,
     Rust,
+    /// Installed already: Debian's packages.
+    Ruby,
 }
 
 macro_rules! programmes {
@@ -79,6 +81,12 @@ const CLIENTS: &[Client] = &[
         language: Language::Python,
         packages: &["redis"],
         programmes: programmes!("redis_py.py"),
+    },
+    Client {
+        name: "redis-py Lock",
+        language: Language::Python,
+        packages: &["redis"],
+        programmes: programmes!("redis_lock.py"),
     },
     Client {
         name: "RQ",
@@ -103,6 +111,18 @@ const CLIENTS: &[Client] = &[
         language: Language::Node,
         packages: &["ioredis"],
         programmes: programmes!("ioredis.mjs"),
+    },
+    Client {
+        name: "BullMQ",
+        language: Language::Node,
+        packages: &["bullmq", "ioredis"],
+        programmes: programmes!("bullmq.mjs"),
+    },
+    Client {
+        name: "rate-limiter-flexible",
+        language: Language::Node,
+        packages: &["rate-limiter-flexible", "ioredis"],
+        programmes: programmes!("rate_limiter_flexible.mjs"),
     },
     Client {
         name: "node-redis",
@@ -139,6 +159,12 @@ const CLIENTS: &[Client] = &[
         language: Language::Java,
         packages: &["org.redisson:redisson:[3.40,3.40.99]"],
         programmes: programmes!("WithRedisson.java"),
+    },
+    Client {
+        name: "Sidekiq",
+        language: Language::Ruby,
+        packages: &["sidekiq"],
+        programmes: programmes!("sidekiq_jobs.rb"),
     },
     Client {
         name: "redis-rs",
@@ -187,10 +213,6 @@ const CLIENTS: &[Client] = &[
 /// The clients of memcached's protocols; all others speak Redis's.
 const OF_MEMCACHED: &[&str] = &["pymemcache", "pylibmc", "memjs", "gomemcache", "spymemcached", "xmemcached"];
 
-/// The clients that send scripts, which are not supported yet, and the reasons.
-const NEEDS_SCRIPTS: &[(&str, &str)] =
-    &[("Celery", "to release the lock under which it gives back jobs of dead workers")];
-
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Runs the clients; returns whether all of them passed.
@@ -216,7 +238,6 @@ pub fn run(settings: &Settings) -> Result<bool> {
 
 enum Outcome {
     Passed,
-    NeedsScripts(&'static str),
     NotInstalled(String),
     Failed(String),
 }
@@ -225,7 +246,6 @@ impl Outcome {
     fn text(&self) -> String {
         match self {
             Self::Passed => "passed".to_owned(),
-            Self::NeedsScripts(why) => format!("needs scripts {why}"),
             Self::NotInstalled(_) => "could not be installed".to_owned(),
             Self::Failed(_) => "FAILED".to_owned(),
         }
@@ -250,25 +270,20 @@ fn outcome(client: &Client, settings: &Settings) -> Result<Outcome> {
     let log = directory.join("workers.log");
     // The log holds this run alone.
     let _ = fs::remove_file(&log);
-    let envs = [
+    let log = log.display().to_string();
+    let (pid, command) = (server.pid().to_string(), server.command().join("\n"));
+    let mut envs = vec![
         ("PORT", port.as_str()),
         ("MEMCACHED_PORT", &memcached_port),
-        ("LOG", &log.display().to_string()),
+        ("LOG", &log),
         ("PYTHONDONTWRITEBYTECODE", "1"),
     ];
-    let said = said(&programme, &directory, &envs);
-    let scripts = NEEDS_SCRIPTS.iter().find(|(name, _)| *name == client.name && settings.redis.is_none());
-    Ok(match (said, scripts) {
-        (Ok(_), None) => Outcome::Passed,
-        (Ok(_), Some(_)) => {
-            Outcome::Failed("it passes without scripts: remove it from NEEDS_SCRIPTS".to_owned())
-        }
-        (Err(_), Some((_, why)))
-            if fs::read_to_string(&log).is_ok_and(|log| log.contains("unknown command 'EVAL")) =>
-        {
-            Outcome::NeedsScripts(why)
-        }
-        (Err(why), _) => Outcome::Failed(why.to_string()),
+    if settings.redis.is_none() && settings.memcached.is_none() {
+        envs.extend([("SERVER_PID", pid.as_str()), ("SERVER_COMMAND", &command)]);
+    }
+    Ok(match said(&programme, &directory, &envs) {
+        Ok(_) => Outcome::Passed,
+        Err(why) => Outcome::Failed(why.to_string()),
     })
 }
 
@@ -340,6 +355,12 @@ fn prepare(client: &Client, directory: &Path) -> Result<Vec<String>> {
             }
             call(&["javac", "-cp", "lib/*", file])?;
             ["java", "-cp", ".:lib/*", stem].map(str::to_owned).to_vec()
+        }
+        Language::Ruby => {
+            for package in client.packages {
+                call(&["ruby", "-r", package, "-e", "1"])?;
+            }
+            vec!["ruby".to_owned(), file.to_owned()]
         }
         Language::Rust => {
             if !is_there {

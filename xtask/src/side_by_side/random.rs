@@ -715,7 +715,25 @@ fn command(random: &mut Random, is_long: bool) -> (Vec<Vec<u8>>, Treatment, bool
         }
     }
     let treatment = if form.is_ordered && !is_long { Treatment::Exact } else { form.treatment.clone() };
+    if random.one_in(6) {
+        arguments = from_script(random, arguments);
+    }
     (arguments, treatment, form.is_quiet)
+}
+
+/// The command from a script, which declares no key, or all arguments as keys.
+fn from_script(random: &mut Random, command: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    const SCRIPTS: &[(&str, bool)] = &[
+        ("return redis.call(unpack(ARGV))", false),
+        ("return redis.pcall(unpack(ARGV))", false),
+        ("return {redis.pcall(unpack(KEYS))}", true),
+        ("local r = redis.call(unpack(ARGV)) redis.call('INCR', 'script') return r", false),
+        ("redis.call('SET', 'script', 'x') redis.call(unpack(ARGV)) error('then')", false),
+    ];
+    let Some((script, are_keys)) = pick(random, SCRIPTS) else { return command };
+    let count = if *are_keys { command.len() } else { 0 };
+    let head = [b"EVAL".to_vec(), script.as_bytes().to_vec(), count.to_string().into_bytes()];
+    head.into_iter().chain(command).collect()
 }
 
 /// Commands that a server may run as one, even if those of one type alternate: grouped by type, each with the words

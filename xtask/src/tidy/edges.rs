@@ -15,10 +15,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("crates/duramen", &["crates/index", "crates/log", "crates/media"]),
     ("crates/checks", &["crates/duramen", "crates/index", "crates/log", "crates/media"]),
     ("crates/resp", &[]),
+    ("crates/lua", &["crates/resp"]),
     ("crates/structures", &["crates/duramen"]),
     // Results are keys that a server serves, so stream writes them in the format of structures.
     ("crates/stream", &["crates/duramen", "crates/resp", "crates/structures"]),
-    ("crates/server", &["crates/duramen", "crates/resp", "crates/structures"]),
+    ("crates/server", &["crates/duramen", "crates/lua", "crates/resp", "crates/structures"]),
     ("crates/bench", &["crates/duramen", "crates/media", "crates/resp", "crates/stream"]),
     // A persistent skip list that is updated in place, for comparison; it uses the same media as the engine, and
     // nothing else.

@@ -78,6 +78,7 @@ pub const SECTIONS: &[(&str, &[Directive])] = &[
     ("memcached", MEMCACHED),
     ("SQL", SQL),
     ("Notifications and tracking", NOTIFICATIONS),
+    ("Scripts", SCRIPTS),
     ("Process, log and latency", PROCESS),
     ("Compatibility with Redis", COMPATIBILITY),
 ];
@@ -774,6 +775,30 @@ const NOTIFICATIONS: &[Directive] = &[
         |c| c.tracking_table_max_keys.to_string(),
         |c, v| {
             c.tracking_table_max_keys = value::integer(v[0], 0, i64::MAX as u64)? as usize;
+            Ok(())
+        }
+    ),
+];
+
+const SCRIPTS: &[Directive] = &[
+    directive!(
+        "busy-reply-threshold",
+        true,
+        "After so many milliseconds of a script, other clients are answered BUSY until it ends or is killed \
+         (SCRIPT KILL, FUNCTION KILL). 0: never.",
+        |c| c.busy_reply_threshold.to_string(),
+        |c, v| {
+            c.busy_reply_threshold = value::integer(v[0], 0, i64::MAX as u64)?;
+            Ok(())
+        }
+    ),
+    directive!(
+        "lua-time-limit",
+        true,
+        "The older name of busy-reply-threshold.",
+        |c| c.busy_reply_threshold.to_string(),
+        |c, v| {
+            c.busy_reply_threshold = value::integer(v[0], 0, i64::MAX as u64)?;
             Ok(())
         }
     ),

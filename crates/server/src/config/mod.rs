@@ -82,6 +82,8 @@ pub struct Config {
     pub checkpoint_bytes: u64,
     pub notify_keyspace_events: Classes,
     pub tracking_table_max_keys: usize,
+    /// Milliseconds of a script before others are answered BUSY.
+    pub busy_reply_threshold: u64,
     pub slowlog_log_slower_than: i64,
     pub slowlog_max_len: usize,
     pub latency_monitor_threshold: u64,
@@ -231,6 +233,7 @@ impl Default for Config {
             checkpoint_bytes: 0,
             notify_keyspace_events: 0,
             tracking_table_max_keys: 1_000_000,
+            busy_reply_threshold: 5000,
             slowlog_log_slower_than: 10_000,
             slowlog_max_len: 128,
             latency_monitor_threshold: 0,

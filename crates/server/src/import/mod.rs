@@ -20,9 +20,9 @@ pub use crate::export::Failure;
 use crate::observe::log::counted;
 use commands::Commands;
 use duramen::Store;
-use duramen_structures::dump::Restored;
 pub use duramen_structures::dump::file::Skip;
 use duramen_structures::dump::file::{Flaw, Item, Key, Reader};
+use duramen_structures::dump::{Restored, functions};
 use duramen_structures::{DATABASES_DEFAULT, DATABASES_MAX, Keyspace, Locks, Worker, string_until};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -46,6 +46,8 @@ pub struct Done {
     pub keys: u64,
     /// Keys left out since their time had passed, or since they were collections of nothing.
     pub expired: u64,
+    /// Libraries of functions that were put.
+    pub libraries: u64,
     /// Commands that were executed.
     pub commands: u64,
     /// Things left out as [`Skip`] allows.
@@ -77,6 +79,10 @@ impl Done {
 impl fmt::Display for Done {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&counted(self.keys, "key"))?;
+        if self.libraries > 0 {
+            let noun = if self.libraries == 1 { "library" } else { "libraries" };
+            write!(f, ", {} {noun} of functions", self.libraries)?;
+        }
         if self.commands > 0 {
             write!(f, ", {}", counted(self.commands, "command"))?;
         }
@@ -149,6 +155,9 @@ impl<'a> Import<'a> {
                         ))
                     })?;
                 }
+                Item::Library(code) => self.library(code, now).map_err(|why| {
+                    Failure(format!("before byte {}, a library of functions: {why}", reader.offset()))
+                })?,
                 Item::Skipped(name) => self.done.skip(name),
             }
             keys += 1;
@@ -165,6 +174,21 @@ impl<'a> Import<'a> {
         }
         self.done.bytes = before + reader.offset();
         Ok(reader.into_rest())
+    }
+
+    /// Adds a library, or replaces the one with its name.
+    fn library(&mut self, code: Vec<u8>, now: u64) -> Result<(), Failure> {
+        let (_, name, _) = duramen_lua::library_header(&code).map_err(Failure)?;
+        let put = self.worker.run(now, Locks::All, |txn| {
+            let body = txn.libraries()?.unwrap_or_default();
+            let mut codes = functions::read(&body, STRING_BYTES_MAX).unwrap_or_default();
+            codes.retain(|code| duramen_lua::library_header(code).is_ok_and(|(_, other, _)| other != name));
+            codes.push(code.clone());
+            txn.put_libraries(&functions::write(codes.iter().map(Vec::as_slice)))
+        });
+        put.map_err(|error: duramen_structures::Error| Failure::new(error))?;
+        self.done.libraries += 1;
+        Ok(())
     }
 
     fn put(&mut self, key: &Key, now: u64) -> Result<(), Failure> {

@@ -29,7 +29,7 @@ use crate::config::{Config, OutputLimit};
 use crate::messages::Message;
 use crate::observe::log;
 use crate::observe::stats::WorkerStats;
-use crate::server::Buffers;
+use crate::server::{Buffers, Server};
 use std::io::{ErrorKind, Read, Write};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -440,6 +440,48 @@ impl<P: Protocol> Connection<P> {
             Ok(_) => Step::Goes,
             Err(error) => self.read_failed(&error),
         }
+    }
+
+    /// Answers what has arrived while a request of another connection takes too long. A connection with anything unsent
+    /// or unexecuted waits: that may belong to the turn, which is not durable.
+    pub fn answer_meanwhile(&mut self, server: &Server, config: &Config, scratch: &mut [u8]) {
+        let is_free = self.lingering_until.is_none()
+            && !self.input_over
+            && self.input_used == 0
+            && self.output.is_empty()
+            && !self.backed_up
+            && !self.conversation.is_waiting()
+            && !self.conversation.is_closing()
+            && self.conversation.paused_until().is_none();
+        if !is_free {
+            return;
+        }
+        // What else a read finds, an end or an error, the next turn finds again.
+        let Ok(bytes @ 1..) = self.stream.read(scratch) else { return };
+        let (input, mut done) = (&scratch[..bytes], 0);
+        while done < bytes {
+            let conversation = &mut self.conversation;
+            match P::answer_meanwhile(server, conversation, &input[done..], &mut self.output, config) {
+                Some(bytes) => done += bytes,
+                None => break,
+            }
+        }
+        self.keep(&input[done..]);
+        self.input_ready = self.input_used > 0;
+        if let Ok(sent) = self.stream.write(&self.output.bytes) {
+            self.output_sent = sent;
+        }
+        if self.output_sent == self.output.len() {
+            self.output.truncate(0);
+            self.output_sent = 0;
+        }
+        // A turn that fails takes back its own replies alone.
+        self.output_before_turn = self.output.len();
+    }
+
+    /// Whether there is input that waits for a turn.
+    pub const fn is_ready(&self) -> bool {
+        self.input_ready
     }
 
     /// Appends a message to the output. False if the client is gone or more than the limit is unsent.

@@ -30,5 +30,5 @@ pub use output::{Mark, Output};
 pub use pair::Pair;
 pub use protocol::{Conversation, Protocol, Refusal, run_alone};
 pub use stream::Stream;
-pub use turn::Turn;
+pub use turn::{Bystanders, Turn};
 pub use worker::{INBOX, Worker};

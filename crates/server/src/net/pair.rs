@@ -71,6 +71,19 @@ impl<A: Protocol, B: Protocol> Protocol for Pair<A, B> {
         }
     }
 
+    fn answer_meanwhile(
+        server: &Server,
+        conversation: &mut Self::Conversation,
+        input: &[u8],
+        output: &mut Output,
+        config: &Config,
+    ) -> Option<usize> {
+        match conversation {
+            Either::First(first) => A::answer_meanwhile(server, first, input, output, config),
+            Either::Second(second) => B::answer_meanwhile(server, second, input, output, config),
+        }
+    }
+
     fn refuse(conversation: &mut Self::Conversation, failure: &CommandError, output: &mut Output) {
         match conversation {
             Either::First(first) => A::refuse(first, failure, output),

@@ -22,9 +22,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// A protocol, as one worker has it.
-pub trait Protocol: Sized {
+pub trait Protocol: Sized + 'static {
     /// The protocol's state of one connection.
-    type Conversation: Conversation;
+    type Conversation: Conversation + 'static;
 
     /// Where it is spoken; the marks say by which protocol of several.
     fn places(config: &Config) -> Vec<Place<'_>>;
@@ -52,6 +52,18 @@ pub trait Protocol: Sized {
         output: &mut Output,
         config: &Config,
     ) -> Option<usize>;
+
+    /// Answers the request at the beginning of `input` while one of another connection takes too long, and the worker
+    /// with it. As [`execute`](Self::execute), but without keys. `None` also for requests that wait until then.
+    fn answer_meanwhile(
+        _server: &Server,
+        _conversation: &mut Self::Conversation,
+        _input: &[u8],
+        _output: &mut Output,
+        _config: &Config,
+    ) -> Option<usize> {
+        None
+    }
 
     /// Appends the error that replaces the replies of a failed turn, and closes the conversation.
     fn refuse(conversation: &mut Self::Conversation, failure: &CommandError, output: &mut Output);

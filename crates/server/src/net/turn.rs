@@ -7,6 +7,7 @@ use crate::command_error::{CommandError, StoreFailure};
 use crate::observe::times::Tick;
 use crate::server::Server;
 use duramen_structures::Worker;
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,6 +15,16 @@ use std::time::Instant;
 const NOT_DURABLE: CommandError = CommandError::failed(
     "MISCONF internal error: crash while committing; the effect of the writes is unknown, see the server's log",
 );
+
+/// The other connections of a worker, while a request of one takes long. Whoever executes it calls this from time to
+/// time, so that the others are not left without any answer.
+pub trait Bystanders {
+    /// Reads what has arrived, and lets the protocol answer what it can.
+    fn serve(&mut self);
+
+    /// The concrete type again.
+    fn into_any(self: Box<Self>) -> Box<dyn Any>;
+}
 
 /// See the module.
 pub struct Turn {
@@ -25,6 +36,8 @@ pub struct Turn {
     pub clock: Instant,
     /// The coarse clock when `clock` was read.
     pub tick: Tick,
+    /// The worker's other connections, while one executes.
+    pub bystanders: Option<Box<dyn Bystanders>>,
     server: Arc<Server>,
     // The store failed during this turn, whichever request noticed.
     failed: Option<CommandError>,
@@ -36,7 +49,7 @@ impl Turn {
     /// The turns of a worker that reads and writes keys through `keys`.
     pub fn new(server: Arc<Server>, keys: Worker) -> Self {
         let (clock, tick) = (Instant::now(), Tick::now());
-        Self { keys, now: 0, clock, tick, server, failed: None, failed_before: false }
+        Self { keys, now: 0, clock, tick, bystanders: None, server, failed: None, failed_before: false }
     }
 
     /// Begins a turn: all that is executed until [`Self::flush`] becomes durable together.

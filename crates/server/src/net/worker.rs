@@ -14,13 +14,14 @@ use super::buffer_pool::BufferPool;
 use super::connection::{Connection, Context, Step};
 use super::inbox::{self, Inbox};
 use super::protocol::{Conversation as _, Protocol, begin, finish, run_alone};
-use super::turn::Turn;
+use super::turn::{Bystanders, Turn};
 use crate::clients::unix_seconds;
 use crate::config::Config;
 use crate::messages::Message;
 use crate::observe::stats::WorkerStats;
 use crate::server::Server;
 use mio::{Events, Interest, Poll, Token};
+use std::any::Any;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::sync::Arc;
@@ -34,6 +35,8 @@ const SCRATCH_BYTES: usize = 64 << 10;
 const EVENTS_MAX: usize = 1024;
 // How often idle clients and limits are looked at, and the most that a pause is overslept.
 const TICK: Duration = Duration::from_millis(100);
+// How often the others are looked at while one request takes long.
+const SERVE_EVERY: Duration = Duration::from_millis(10);
 
 /// A worker's state.
 pub struct Worker<P: Protocol> {
@@ -56,6 +59,38 @@ pub struct Worker<P: Protocol> {
     buffer_pool: BufferPool,
     ticked: Instant,
     stopping: bool,
+    // Empty, but while a connection executes.
+    lent: Option<Box<Lent<P>>>,
+}
+
+/// The connections of a worker, but for the one that executes.
+struct Lent<P: Protocol> {
+    connections: Vec<Option<Box<Connection<P>>>>,
+    server: Arc<Server>,
+    scratch: Vec<u8>,
+    served: Instant,
+    has_served: bool,
+}
+
+impl<P: Protocol> Bystanders for Lent<P> {
+    fn serve(&mut self) {
+        // Each connection costs a read, which mostly finds nothing. The events stay in the kernel's queue.
+        if self.served.elapsed() < SERVE_EVERY {
+            return;
+        }
+        if self.scratch.is_empty() {
+            self.scratch = vec![0; SCRATCH_BYTES];
+        }
+        let config = self.server.config();
+        for connection in self.connections.iter_mut().flatten() {
+            connection.answer_meanwhile(&self.server, &config, &mut self.scratch);
+        }
+        (self.served, self.has_served) = (Instant::now(), true);
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
 }
 
 impl<P: Protocol> Worker<P> {
@@ -70,7 +105,15 @@ impl<P: Protocol> Worker<P> {
     ) -> Self {
         let config = server.config();
         let config_generation = server.config_generation();
+        let lent = Lent {
+            connections: Vec::new(),
+            server: Arc::clone(&server),
+            scratch: Vec::new(),
+            served: Instant::now(),
+            has_served: false,
+        };
         Self {
+            lent: Some(Box::new(lent)),
             server,
             inbox,
             poll,
@@ -250,14 +293,36 @@ impl<P: Protocol> Worker<P> {
             Self::deliver(&mail, &mut self.connections, &self.by_id, &mut context, &mut working);
             begin(context.turn, context.protocol);
             let mut goes = Vec::new();
+            let mut has_served = false;
             for &index in &working {
-                let Some(Some(connection)) = self.connections.get_mut(index) else { continue };
+                let Some(mut connection) = self.connections.get_mut(index).and_then(Option::take) else {
+                    continue;
+                };
                 connection.listed = false;
-                match connection.execute(&mut context) {
+                if let Some(mut lent) = self.lent.take() {
+                    std::mem::swap(&mut lent.connections, &mut self.connections);
+                    context.turn.bystanders = Some(lent);
+                }
+                let step = connection.execute(&mut context);
+                let lent = context.turn.bystanders.take().map(Bystanders::into_any);
+                if let Some(mut lent) = lent.and_then(|lent| lent.downcast::<Lent<P>>().ok()) {
+                    std::mem::swap(&mut lent.connections, &mut self.connections);
+                    has_served |= std::mem::take(&mut lent.has_served);
+                    self.lent = Some(lent);
+                }
+                self.connections[index] = Some(connection);
+                match step {
                     Step::Waits => {}
                     Step::Goes => goes.push(index),
                     Step::Ends => ended.push(index),
                 }
+            }
+            if has_served {
+                // No event will come for input that was read meanwhile.
+                let is_ready = |connection: &Option<Box<Connection<P>>>| {
+                    connection.as_ref().is_some_and(|connection| connection.is_ready() && !connection.listed)
+                };
+                goes.extend((0..self.connections.len()).filter(|&index| is_ready(&self.connections[index])));
             }
             if let Err(failure) = finish(context.turn, context.protocol) {
                 for &index in &working {

@@ -182,11 +182,14 @@ fn memory(text: &mut Text, facts: &Facts<'_>) {
     for name in ["lua", "vm_total", "scripts"] {
         text.bytes(&format!("used_memory_{name}"), 0);
     }
-    zeros(text, &["used_memory_vm_eval", "used_memory_scripts_eval", "number_of_cached_scripts"]);
-    zeros(
-        text,
-        &["number_of_functions", "number_of_libraries", "used_memory_vm_functions", "used_memory_functions"],
-    );
+    let (scripts, scripts_bytes) = facts.server.scripts.count();
+    text.field("used_memory_vm_eval", 0);
+    text.field("used_memory_scripts_eval", scripts_bytes);
+    text.field("number_of_cached_scripts", scripts);
+    let (libraries, functions) = facts.server.libraries.counts();
+    text.field("number_of_functions", functions);
+    text.field("number_of_libraries", libraries);
+    zeros(text, &["used_memory_vm_functions", "used_memory_functions"]);
     text.bytes("maxmemory", facts.config.maxmemory);
     text.field("maxmemory_policy", facts.config.policy().name());
     text.field("allocator_frag_ratio", ratio(used, used));

@@ -96,6 +96,11 @@ pub fn is_to_file() -> bool {
     FILE.lock().unwrap_or_else(PoisonError::into_inner).is_some()
 }
 
+/// For finding a fault.
+pub fn debug(text: impl Display) {
+    line(Level::Debug, &text);
+}
+
 /// A connection opened or closed.
 pub fn verbose(text: impl Display) {
     line(Level::Verbose, &text);

@@ -139,6 +139,28 @@ impl Protocol for Redis {
         }
     }
 
+    fn answer_meanwhile(
+        server: &Server,
+        conversation: &mut Conversation,
+        input: &[u8],
+        output: &mut Output,
+        config: &Config,
+    ) -> Option<usize> {
+        let Conversation { session, requests } = conversation;
+        let limits =
+            Limits { bulk_bytes_max: config.proto_max_bulk_len, authenticated: session.authenticated };
+        match requests.next(input, &limits) {
+            Ok(Request::Command { bytes }) => {
+                let args = Args::of(requests, input);
+                command::scripting::answer_meanwhile(command::table(), server, session, args, output)
+                    .then_some(bytes)
+            }
+            Ok(Request::Nothing { bytes }) => Some(bytes),
+            // The rest, and the error, when the worker is free.
+            Ok(Request::Incomplete { .. }) | Err(_) => None,
+        }
+    }
+
     fn refuse(conversation: &mut Conversation, failure: &CommandError, output: &mut Output) {
         Reply::new(output, conversation.session.protocol).error(failure.text());
         conversation.session.closing = true;

@@ -81,13 +81,23 @@ impl<'a> Reply<'a> {
         self.end();
     }
 
+    /// A status of any bytes.
+    pub fn status(&mut self, text: &[u8]) {
+        self.out.bytes.push(b'+');
+        self.one_line(text);
+    }
+
     /// An error; `text` begins with the code.
     pub fn error(&mut self, text: impl AsRef<[u8]>) {
         self.out.bytes.push(b'-');
-        // A line end in a reply of one line would end it early (Redis writes spaces too).
-        self.out.bytes.extend(
-            text.as_ref().iter().map(|&byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }),
-        );
+        self.one_line(text.as_ref());
+    }
+
+    /// A line end in a reply of one line would end it early (Redis writes spaces too).
+    fn one_line(&mut self, text: &[u8]) {
+        self.out
+            .bytes
+            .extend(text.iter().map(|&byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }));
         self.end();
     }
 
@@ -231,14 +241,21 @@ impl<'a> Reply<'a> {
 
     /// Text for users: `txt` in RESP3, a bulk string in RESP2.
     pub fn verbatim(&mut self, text: &str) {
+        self.verbatim_as(*b"txt", text.as_bytes());
+    }
+
+    /// Text for users in a format of three letters.
+    pub fn verbatim_as(&mut self, format: [u8; 3], text: &[u8]) {
         match self.protocol {
-            Protocol::Resp2 => self.bulk(text.as_bytes()),
+            Protocol::Resp2 => self.bulk(text),
             Protocol::Resp3 if !self.out.takes() => {}
             Protocol::Resp3 => {
                 self.out.bytes.push(b'=');
                 self.decimal(text.len() as i64 + 4);
-                self.out.bytes.extend_from_slice(b"\r\ntxt:");
-                self.out.bytes.extend_from_slice(text.as_bytes());
+                self.end();
+                self.out.bytes.extend_from_slice(&format);
+                self.out.bytes.push(b':');
+                self.out.bytes.extend_from_slice(text);
                 self.end();
             }
         }

@@ -2,11 +2,13 @@
 
 use crate::clients::Client;
 use crate::messages::{Content, Kind, Name, Outgoing, Subscribers};
+use crate::net::Bystanders;
 use crate::observe::keyspace_events::{Absence, Absent, Classes, EXPIRED, KEYEVENT, KEYSPACE, MISS};
 use crate::redis::blocking::{Wait, Waiter};
 use crate::redis::command::{Args, Flags, OwnedArgs, Spec, redacted};
 use crate::redis::session::Session;
 use crate::redis::tracking::{Taken, Tracked};
+use crate::scripts::{Interpreters, Libraries, Readers};
 use crate::server::Server;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -44,8 +46,29 @@ pub struct WorkerState {
     pub reads: (u64, u64),
     /// The part that the current command removes, if it removes in parts; `None`: everything.
     pub share: Option<Share>,
+    /// Its interpreters; `None` while a script runs.
+    pub interpreters: Option<Box<Interpreters>>,
+    /// The worker's other connections, while a script may run.
+    pub bystanders: Option<Box<dyn Bystanders>>,
+    /// The libraries of functions that it has loaded; `None` while one of them runs.
+    pub libraries: Option<Box<Libraries>>,
+    /// The current command has changed the libraries in the store; these of their functions only read.
+    pub changed_libraries: Option<Readers>,
+    /// What scripts of the current command take from outside: the same when it runs again.
+    pub chances: Chances,
+    /// A script runs: its commands are shown as such, and see its time.
+    pub script_micros: Option<u64>,
     /// Confirmations of subscriptions for a client that gets no replies (CLIENT REPLY): it gets these.
     pub pushed: Vec<u8>,
+}
+
+/// What a command takes from outside that it does not get from keys.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Chances {
+    /// Where random numbers begin, and the time in microseconds; `None`: no script has asked yet.
+    pub drawn: Option<(u64, u64)>,
+    /// How many scripts have begun: EXEC may run several.
+    pub scripts: u64,
 }
 
 /// The part that a command removes now.
@@ -81,7 +104,7 @@ impl Claim {
 impl WorkerState {
     /// The state of a worker.
     pub fn new(worker: usize) -> Self {
-        Self { worker, ..Self::default() }
+        Self { worker, interpreters: Some(Box::default()), ..Self::default() }
     }
 
     /// Publishes a message; returns the number of receivers.
@@ -261,11 +284,19 @@ impl WorkerState {
         }
     }
 
+    /// Shows a command that runs a script, before the commands of the script.
+    pub fn show_script(&mut self, server: &Server, spec: &Spec, args: Args<'_>, session: &Session) {
+        if server.monitors.are_any() {
+            self.show_to(server, spec, args, session);
+        }
+    }
+
     #[cold]
     fn show_to(&mut self, server: &Server, spec: &Spec, args: Args<'_>, session: &Session) {
-        let micros = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64);
+        let micros = unix_micros();
         let client = &session.client;
         let address = match client.unix {
+            _ if self.script_micros.is_some() => "lua".to_owned(),
             true => format!("unix:{}", server.config().unixsocket),
             false => client.address.clone(),
         };
@@ -279,4 +310,9 @@ impl WorkerState {
         self.unmonitor(server, session);
         self.track_no_more(server, session);
     }
+}
+
+/// Microseconds since 1970.
+pub fn unix_micros() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
 }

@@ -18,6 +18,7 @@ mod panics;
 mod pipelines;
 mod protocol;
 mod pubsub;
+mod scripts;
 mod streams;
 #[path = "../support/mod.rs"]
 mod support;

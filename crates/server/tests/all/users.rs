@@ -369,13 +369,58 @@ fn ways(call: &[Vec<u8>]) -> Vec<(&'static str, Vec<u8>)> {
     let mut upper = call.to_vec();
     upper[0].make_ascii_uppercase();
     let inline = call.join(&b' ');
+    let within = |head: &[&str]| encode(&[&words(head)[..], call].concat());
     vec![
         ("direct", one.clone()),
         ("in upper case", encode(&upper)),
         ("inline", [&inline[..], b"\r\n"].concat()),
         ("twice in a pipeline", one.repeat(2)),
         ("in MULTI", multi),
+        (SCRIPT, within(&["EVAL", "return redis.call(unpack(ARGV))", "0"])),
+        (FUNCTION, within(&["FCALL", "run", "0"])),
     ]
+}
+
+const SCRIPT: &str = "in a script";
+const FUNCTION: &str = "in a function";
+const LIBRARY: &str =
+    "#!lua name=lib\nredis.register_function('run', function(_, args) return redis.call(unpack(args)) end)";
+
+/// A server with the function of [`ways`], and a client who may everything.
+fn with_function() -> (Server, Client) {
+    let server = debuggable();
+    let mut admin = server.client();
+    admin.send(encode(&words(&["FUNCTION", "LOAD", LIBRARY])));
+    admin.expect("$3\r\nlib\r\n");
+    (server, admin)
+}
+
+/// What refuses a command that comes by this way, up to the script's place; `outside`: where it is no script.
+fn refusal(entry: &Entry, way: &str, outside: String, inside: &str) -> String {
+    let runs = match way {
+        SCRIPT => "eval",
+        FUNCTION => "fcall",
+        _ => return outside,
+    };
+    match inside {
+        // The script itself is refused.
+        IN_SCRIPT_NO_COMMAND if entry.spec.name == runs => outside,
+        _ if entry.spec.flags.has(Flags::NOSCRIPT) => {
+            "-ERR This Redis command is not allowed from script".to_owned()
+        }
+        inside => inside.to_owned(),
+    }
+}
+
+const IN_SCRIPT_NO_COMMAND: &str = "-ERR The user executing the script can't run this command or subcommand";
+const IN_SCRIPT_NO_KEY: &str = "-ERR The user executing the script can't access at least one of the keys mentioned in the command arguments";
+
+/// A reply without the refusals, and without the place in the script that follows one.
+fn without(said: &str, refusal: &str, way: &str) -> String {
+    let rest = said.replace(refusal, "");
+    let is_place =
+        (way == SCRIPT || way == FUNCTION) && rest.starts_with(" script: ") && rest.ends_with(".\r\n");
+    if is_place && rest.lines().count() == 1 { String::new() } else { rest }
 }
 
 /// Neither closed, nor changed in what its replies are.
@@ -385,10 +430,9 @@ fn is_asked(entry: &Entry) -> bool {
 
 #[test]
 fn no_way_leads_around_the_right_to_a_command() {
-    let server = debuggable();
-    let mut admin = server.client();
+    let (server, mut admin) = with_function();
     let mut client = user(&server, "limited", "+@all ~* &*");
-    let mut count = 0;
+    let (mut count, mut in_scripts) = (0, 0);
     for entry in table().all().filter(|entry| is_asked(entry)) {
         let name = entry.spec.name;
         // A container is no command: with an unknown subcommand it is unknown itself.
@@ -397,9 +441,11 @@ fn no_way_leads_around_the_right_to_a_command() {
         }
         let (call, _) = sample(entry, "k");
         assert!(!call.is_empty(), "{name} has no sample");
-        for rules in
-            [format!("+@all -{name}"), format!("-@all +@all -{name}"), "-@all +multi +exec +echo".to_owned()]
-        {
+        let few = match name {
+            "eval" | "fcall" => "-@all +multi +exec +echo",
+            _ => "-@all +multi +exec +echo +eval +fcall",
+        };
+        for rules in [format!("+@all -{name}"), format!("-@all +@all -{name}"), few.to_owned()] {
             admin.says(&format!("acl setuser limited {rules}"), "+OK\r\n");
             for (way, bytes) in ways(&call) {
                 // What MULTI takes not at all is refused for that first.
@@ -407,11 +453,17 @@ fn no_way_leads_around_the_right_to_a_command() {
                     continue;
                 }
                 let said = answers(&mut client, &bytes);
-                let refusal = format!("{NO_COMMAND}{name}' command\r\n");
+                if name == "eval" && way == FUNCTION || name == "fcall" && way == SCRIPT {
+                    // With few rights, this way is closed too; else there is its own test.
+                    continue;
+                }
+                let refusal =
+                    refusal(entry, way, format!("{NO_COMMAND}{name}' command\r\n"), IN_SCRIPT_NO_COMMAND);
+                in_scripts += usize::from(refusal == IN_SCRIPT_NO_COMMAND);
                 let refusals = said.matches(&*refusal).count();
                 let wanted = if way == "twice in a pipeline" { 2 } else { 1 };
                 assert_eq!(refusals, wanted, "{name}, {way}, {rules}: {said}");
-                let rest = said.replace(&refusal, "");
+                let rest = without(&said, &refusal, way);
                 let empty = ["", "+OK\r\n-EXECABORT Transaction discarded because of previous errors.\r\n"];
                 assert!(empty.contains(&&*rest), "{name}, {way}: {said}");
                 count += 1;
@@ -429,13 +481,12 @@ fn no_way_leads_around_the_right_to_a_command() {
         assert!(said.contains("-NOPERM ACLs rules changed"), "{name}, EXEC: {said}");
         count += 1;
     }
-    assert!(count > 3000, "{count} ways were tried");
+    assert!(count > 4000 && in_scripts > 1500, "{count} ways were tried, {in_scripts} in scripts");
 }
 
 #[test]
 fn no_way_leads_around_the_right_to_a_key() {
-    let server = debuggable();
-    let mut admin = server.client();
+    let (server, mut admin) = with_function();
     let mut client = user(&server, "limited", "+@all ~allowed* &*");
     let writes = KeyFlags::INSERT.with(KeyFlags::DELETE).with(KeyFlags::UPDATE);
     let (mut count, mut with_keys) = (0, 0);
@@ -450,8 +501,9 @@ fn no_way_leads_around_the_right_to_a_key() {
             admin.says("acl setuser limited resetkeys ~allowed*", "+OK\r\n");
             for (way, bytes) in ways(&call) {
                 let said = answers(&mut client, &bytes);
-                assert!(said.contains(NO_KEY), "{name}, {way}, key {place}: {said}");
-                let rest = said.replace(NO_KEY, "");
+                let refusal = refusal(entry, way, NO_KEY.to_owned(), IN_SCRIPT_NO_KEY);
+                assert!(said.contains(&refusal), "{name}, {way}, key {place}: {said}");
+                let rest = without(&said, &refusal, way);
                 let empty = ["", "+OK\r\n-EXECABORT Transaction discarded because of previous errors.\r\n"];
                 assert!(empty.contains(&&*rest), "{name}, {way}: {said}");
                 count += 1;
@@ -474,7 +526,8 @@ fn no_way_leads_around_the_right_to_a_key() {
             admin.says(&format!("acl setuser limited resetkeys {rules}"), "+OK\r\n");
             for (way, bytes) in ways(&call) {
                 let said = answers(&mut client, &bytes);
-                assert!(said.contains(NO_KEY), "{name}, {way}, {rules}: {said}");
+                let refusal = refusal(entry, way, NO_KEY.to_owned(), IN_SCRIPT_NO_KEY);
+                assert!(said.contains(&refusal), "{name}, {way}, {rules}: {said}");
                 count += 1;
             }
         }
@@ -555,8 +608,7 @@ const MARK: &str = "TOPSECRET";
 
 #[test]
 fn no_arguments_lead_around_the_right_to_a_key() {
-    let server = debuggable();
-    let mut admin = server.client();
+    let (server, mut admin) = with_function();
     let fill = |admin: &mut Client| {
         for prefix in ["secret", "allowed"] {
             let mark = if prefix == "secret" { MARK } else { "plain" };
@@ -626,7 +678,10 @@ fn no_arguments_lead_around_the_right_to_a_key() {
                 call.push(VOCABULARY[random(VOCABULARY.len())].as_bytes().to_vec());
             }
             let one = encode(&call);
-            let bytes = match round % 3 {
+            let within = |head: &[&str]| encode(&[&words(head)[..], &call].concat());
+            let bytes = match round % 5 {
+                3 => within(&["EVAL", "return redis.call(unpack(ARGV))", "0"]),
+                4 => within(&["FCALL", "run", "0"]),
                 _ if blocks => [&encode(&words(&["MULTI"]))[..], &one, &encode(&words(&["EXEC"]))].concat(),
                 0 => [&encode(&words(&["MULTI"]))[..], &one, &encode(&words(&["EXEC"]))].concat(),
                 1 => one.repeat(2),

@@ -29,6 +29,7 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::mem;
 
+use super::functions::{FUNCTION, FUNCTION_OF_CANDIDATES};
 use super::input::Input;
 use super::{Restored, VERSION_READ_MAX, VERSION_WRITTEN, crc64, decode, decode_len, encode, encode_len};
 
@@ -47,8 +48,6 @@ const NOTE: u8 = 250;
 const FREQUENCY: u8 = 249;
 const IDLE: u8 = 248;
 const MODULE_NOTE: u8 = 247;
-const FUNCTION_OF_CANDIDATES: u8 = 246;
-const FUNCTION: u8 = 245;
 const SLOT: u8 = 244;
 const END: u8 = 255;
 
@@ -86,6 +85,8 @@ pub struct Key {
 pub enum Item {
     /// A key.
     Key(Key),
+    /// The code of a library of functions.
+    Library(Vec<u8>),
     /// Something that was left out, as [`Skip`] allows: its name.
     Skipped(String),
 }
@@ -246,7 +247,7 @@ impl<R: Read> Reader<R> {
                     })?;
                 }
                 MODULE_NOTE => return self.skip_module_note().map(Some),
-                FUNCTION => return self.skip_function().map(Some),
+                FUNCTION => return self.function().map(Some),
                 FUNCTION_OF_CANDIDATES => {
                     let why = "a function as release candidates of Redis 7.0 wrote it, which nobody reads: save it with Redis 7.0";
                     return Err(self.flaw(None, why.to_owned()));
@@ -322,21 +323,18 @@ impl<R: Read> Reader<R> {
         Err(self.flaw(None, why))
     }
 
-    fn skip_function(&mut self) -> Result<Item, Flaw> {
+    fn function(&mut self) -> Result<Item, Flaw> {
         let most = self.bytes_max;
         let code = self.part("the code of a library", |input| decode(input, most))?;
+        if !self.skip.functions {
+            return Ok(Item::Library(code));
+        }
         // `#!lua name=NAME`
         let head = code.split(|&byte| byte == b'\n').next().unwrap_or_default();
         let head = String::from_utf8_lossy(head);
         let name =
             head.split_whitespace().find_map(|word| word.strip_prefix("name=")).unwrap_or("without a name");
-        if self.skip.functions {
-            return Ok(Item::Skipped(format!("library of functions {name}")));
-        }
-        let why = format!(
-            "the library of functions {name}: functions are not run here; give --skip-functions to leave it out"
-        );
-        Err(self.flaw(None, why))
+        Ok(Item::Skipped(format!("library of functions {name}")))
     }
 
     fn check_sum(&mut self) -> Result<(), Flaw> {
@@ -486,6 +484,14 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
+    /// Libraries of functions, as [`super::functions::write`] gives them. Before all keys.
+    ///
+    /// # Errors
+    /// When the output fails.
+    pub fn libraries(&mut self, body: &[u8]) -> io::Result<()> {
+        self.write(body)
+    }
+
     /// The following keys are of this database, which has this many.
     ///
     /// # Errors
@@ -633,7 +639,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_and_functions_are_refused_or_skipped_by_name() {
+    fn modules_are_refused_and_functions_read_or_both_skipped_by_name() {
         // Type "MBbloom--", version 4.
         let number = b"MBbloom--".iter().fold(0u64, |number, letter| {
             let letters = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -650,7 +656,8 @@ mod tests {
         ];
         assert_eq!(read(&bytes, both).unwrap(), skipped);
         let refused = |skip| read(&bytes, skip).unwrap_err().to_string();
-        assert!(refused(Skip { modules: true, functions: false }).contains("mylib"));
+        let library = Item::Library(b"#!lua name=mylib\n;".to_vec());
+        assert_eq!(read(&bytes, Skip { modules: true, functions: false }).unwrap()[0], library);
         let flaw = refused(Skip { modules: false, functions: true });
         assert!(flaw.contains("MBbloom--") && flaw.contains("key 'k'"), "{flaw}");
     }

@@ -18,6 +18,7 @@
 mod collection;
 mod crc64;
 pub mod file;
+pub mod functions;
 mod input;
 mod list;
 mod lzf;
@@ -75,6 +76,23 @@ pub fn signed(mut out: Vec<u8>) -> Vec<u8> {
     out
 }
 
+/// The reverse of [`signed`].
+///
+/// # Errors
+/// `DumpChecksum`.
+pub fn unsigned(payload: &[u8]) -> Result<&[u8]> {
+    let Some((body, footer)) = payload.len().checked_sub(FOOTER_BYTES).map(|at| payload.split_at(at)) else {
+        return Err(Error::DumpChecksum);
+    };
+    let (version, crc) = footer.split_at(2);
+    let crc_wanted = crc.iter().rev().fold(0, |crc, &byte| crc << 8 | u64::from(byte));
+    let version = version.iter().rev().fold(0, |version, &byte| version << 8 | u16::from(byte));
+    if version > VERSION_READ_MAX || crc64::checksum(&payload[..payload.len() - 8]) != crc_wanted {
+        return Err(Error::DumpChecksum);
+    }
+    Ok(body)
+}
+
 /// A value that was read.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Restored {
@@ -106,15 +124,7 @@ impl Restored {
 
 /// The value in a payload; a collection is not empty. `bytes_max` bounds the length of a decompressed string.
 pub fn restore(payload: &[u8], bytes_max: u64) -> Result<Restored> {
-    let Some((body, footer)) = payload.len().checked_sub(FOOTER_BYTES).map(|at| payload.split_at(at)) else {
-        return Err(Error::DumpChecksum);
-    };
-    let (version, crc) = footer.split_at(2);
-    let crc_wanted = crc.iter().rev().fold(0, |crc, &byte| crc << 8 | u64::from(byte));
-    let version = version.iter().rev().fold(0, |version, &byte| version << 8 | u16::from(byte));
-    if version > VERSION_READ_MAX || crc64::checksum(&payload[..payload.len() - 8]) != crc_wanted {
-        return Err(Error::DumpChecksum);
-    }
+    let body = unsigned(payload)?;
     let (&rdb_type, body) = body.split_first().ok_or(Error::DumpFormat)?;
     if !is_read(rdb_type) {
         return Err(if TYPES_KNOWN.contains(&rdb_type) {

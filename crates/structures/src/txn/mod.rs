@@ -50,12 +50,14 @@
 //! 6. INCR stores a value in a special form (see `number`), which only this module sees: reading it as a string gives
 //!    its text. The same holds for memcached's commands (see `head`, `counter`): reading it as a string gives the data.
 
+mod alone;
 mod collection;
 mod counter;
 mod encoding;
 mod found;
 mod head;
 mod item;
+mod libraries;
 mod life;
 mod list;
 mod number;
@@ -118,9 +120,10 @@ impl Worker {
         Txn { worker: self, now, locks, locked: matches!(locks, Locks::Nothing) }
     }
 
-    /// Runs `work` in a transaction on the keys of `locks`, and commits it. In three rare cases it runs again from the
+    /// Runs `work` in a transaction on the keys of `locks`, and commits it. In rare cases it runs again from the
     /// start, when nothing of it was visible: when a write found no free space, which is made meanwhile; when it is the
-    /// first that writes to a database; and when it failed after [`Txn::name_more`] did.
+    /// first that writes to a database; and when it failed after [`Txn::name_more`] did. It also runs again after
+    /// [`Txn::name_all`], whatever its result was.
     ///
     /// # Errors
     /// Those of `work`, after which nothing is written, and of [`Txn::commit`].
@@ -132,10 +135,23 @@ impl Worker {
         mut work: impl FnMut(&mut Txn<'_>) -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
         let mut large_map = Keys::default();
+        let mut is_alone = false;
+        self.wants_all = false;
         loop {
-            let mut txn =
-                self.begin_on(now, if large_map.is_empty() { locks } else { Locks::Keys(&large_map) });
-            let done = match work(&mut txn) {
+            let named = match is_alone {
+                true => Locks::All,
+                false if large_map.is_empty() => locks,
+                false => Locks::Keys(&large_map),
+            };
+            let mut txn = self.begin_on(now, named);
+            let done = work(&mut txn);
+            if txn.worker.wants_all {
+                drop(txn);
+                self.wants_keys.clear();
+                (is_alone, self.wants_all) = (true, false);
+                continue;
+            }
+            let done = match done {
                 Ok(done) => done,
                 Err(error) => {
                     drop(txn);

@@ -1,5 +1,5 @@
-// Redisson's parts that need no scripts: values, counters, maps, sets, queues, streams, batches, messages.
-// Its locks need scripts.
+// Redisson: values, counters, maps, sets, queues, streams, batches, messages; and what it does by scripts: locks,
+// semaphores, a rate limit, a map whose entries expire, delayed elements.
 import java.time.Duration;
 import java.util.*;
 import java.util.concurrent.*;
@@ -12,6 +12,88 @@ import org.redisson.config.Config;
 public class WithRedisson {
     static void equal(Object got, Object wanted) {
         if (!String.valueOf(got).equals(String.valueOf(wanted))) throw new AssertionError("got " + got + ", wanted " + wanted);
+    }
+
+    static int number;
+
+    static void byScripts(RedissonClient r) throws Exception {
+        ExecutorService threads = Executors.newFixedThreadPool(4, work -> {
+            Thread thread = new Thread(work);
+            thread.setDaemon(true);
+            return thread;
+        });
+        RLock lock = r.getLock("lock");
+        List<Future<?>> adding = new ArrayList<>();
+        for (int at = 0; at < 4; at++) adding.add(threads.submit(() -> {
+            for (int n = 0; n < 100; n++) {
+                lock.lock(20, TimeUnit.SECONDS);
+                try { number++; } finally { lock.unlock(); }
+            }
+        }));
+        for (Future<?> each : adding) each.get(60, TimeUnit.SECONDS);
+        equal(number, 400);
+        lock.lock();
+        lock.lock();
+        equal(lock.getHoldCount(), 2);
+        equal(threads.submit(() -> lock.tryLock(50, TimeUnit.MILLISECONDS)).get(), false);
+        lock.unlock();
+        lock.unlock();
+        equal(lock.isLocked(), false);
+        RReadWriteLock both = r.getReadWriteLock("both");
+        both.readLock().lock();
+        equal(threads.submit(() -> both.readLock().tryLock()).get(), true);
+        equal(threads.submit(() -> both.writeLock().tryLock()).get(), false);
+        both.readLock().unlock();
+        RLock fair = r.getFairLock("fair");
+        fair.lock();
+        Future<Boolean> waits = threads.submit(() -> fair.tryLock(10, TimeUnit.SECONDS));
+        Thread.sleep(50);
+        fair.unlock();
+        equal(waits.get(), true);
+        RSemaphore semaphore = r.getSemaphore("semaphore");
+        semaphore.trySetPermits(3);
+        equal(semaphore.tryAcquire(2), true);
+        equal(semaphore.tryAcquire(2), false);
+        semaphore.release(2);
+        equal(semaphore.availablePermits(), 3);
+        RCountDownLatch latch = r.getCountDownLatch("latch");
+        latch.trySetCount(2);
+        threads.submit(() -> { latch.countDown(); latch.countDown(); });
+        equal(latch.await(10, TimeUnit.SECONDS), true);
+        RRateLimiter limit = r.getRateLimiter("limit");
+        limit.trySetRate(RateType.OVERALL, 5, Duration.ofSeconds(30));
+        int passed = 0;
+        for (int at = 0; at < 20; at++) if (limit.tryAcquire()) passed++;
+        equal(passed, 5);
+        RMapCache<String, String> cache = r.getMapCache("cache");
+        cache.put("short", "x", 100, TimeUnit.MILLISECONDS);
+        cache.put("long", "y", 60, TimeUnit.SECONDS);
+        equal(cache.putIfAbsent("long", "z"), "y");
+        Thread.sleep(150);
+        equal(cache.get("short"), null);
+        equal(cache.get("long"), "y");
+        RSetCache<String> members = r.getSetCache("members");
+        equal(members.add("m", 60, TimeUnit.SECONDS), true);
+        equal(members.add("m"), false);
+        RBlockingQueue<String> target = r.getBlockingQueue("target");
+        RDelayedQueue<String> delayed = r.getDelayedQueue(target);
+        delayed.offer("later", 200, TimeUnit.MILLISECONDS);
+        equal(target.poll(), null);
+        equal(target.poll(10, TimeUnit.SECONDS), "later");
+        delayed.destroy();
+        RMap<String, Integer> map = r.getMap("scripted");
+        equal(map.put("a", 1), null);
+        equal(map.replace("a", 1, 2), true);
+        equal(map.remove("a", 1), false);
+        RBloomFilter<String> filter = r.getBloomFilter("filter");
+        filter.tryInit(1000, 0.01);
+        filter.add("here");
+        equal(filter.contains("here"), true);
+        RBucket<String> bucket = r.getBucket("compared");
+        equal(bucket.compareAndSet(null, "one"), true);
+        equal(bucket.compareAndSet("two", "three"), false);
+        equal(bucket.getAndSet("four"), "one");
+        equal(r.getScript(StringCodec.INSTANCE).eval(RScript.Mode.READ_ONLY, "return 'said'", RScript.ReturnType.VALUE), "said");
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -80,6 +162,7 @@ public class WithRedisson {
             log.addAll(List.of("a", "b", "c"));
             equal(log.count(), 3);
             equal(r.getKeys().deleteByPattern("s*"), 3);
+            byScripts(r);
         } finally {
             r.shutdown();
         }

@@ -60,6 +60,8 @@ if __name__ == "__main__":
             time.sleep(0.05)
     finally:
         kill(one)
+    # A worker looks for jobs of dead ones as it starts, and then each hundred seconds: when it starts, they must be visible.
+    time.sleep(4)
     two = worker()
     try:
         assert sorted(result.get(timeout=90) for result in late) == [0, 1, 2, 3]

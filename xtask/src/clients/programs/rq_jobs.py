@@ -1,4 +1,4 @@
-"""RQ: jobs of a worker that is killed at work. RQ sends scripts for a few things; see docs/internals/checking.md."""
+"""RQ: jobs of a worker that is killed at work."""
 import os
 import signal
 import subprocess

@@ -2,6 +2,7 @@
 
 use super::errors::shown_of;
 use super::keys::KeyFlags;
+use super::spec::LockSpec;
 use super::{Args, CommandError, OwnedArgs, slow, spec, table};
 use crate::observe::keyspace_events::{Absence, Absent, Classes, EXPIRED, GENERIC, MISS, NEW};
 use crate::observe::stats::WorkerStats;
@@ -164,7 +165,11 @@ impl<'w> Call<'_, 'w> {
         let was_unsaved = self.txn.has_unsaved();
         let done = if wanted == 0 { (self.entry.apply)(self) } else { self.apply_and_notify(wanted) };
         debug_assert!(
-            done.is_err() || was_unsaved || !self.txn.has_unsaved() || self.entry.spec.name == "exec",
+            done.is_err()
+                || was_unsaved
+                || !self.txn.has_unsaved()
+                // They run others, of which one may have failed half-way.
+                || matches!(self.entry.spec.locks, LockSpec::Queued | LockSpec::Script),
             "{} has stored what it has not saved: the edit changed something and did not say so",
             self.entry.spec.name
         );
@@ -288,7 +293,6 @@ impl<'w> Call<'_, 'w> {
     /// Runs another command inside this one's transaction, as EXEC does with queued commands. Its reply, or its error,
     /// is appended to this one's.
     pub fn run(&mut self, entry: &'static Entry, args: Args<'_>) {
-        let mark = self.reply.mark();
         let mut call = Call {
             args,
             entry,
@@ -305,15 +309,21 @@ impl<'w> Call<'_, 'w> {
             in_transaction: true,
             is_served: false,
         };
+        call.run_within();
+        // HELLO may have changed the protocol.
+        self.reply.protocol = self.session.protocol;
+    }
+
+    /// Runs this command as a part of another one: writes its reply, or its error, and counts it.
+    pub fn run_within(&mut self) {
+        let (entry, args, mark) = (self.entry, self.args, self.reply.mark());
         let begun = Instant::now();
-        let result = call.apply();
-        let result = result.and_then(|()| match tracking::remembers(&entry.spec, call.session) {
-            true => tracking::remember(call.server, call.txn, call.session, &entry.spec, args),
+        let result = self.apply();
+        let result = result.and_then(|()| match tracking::remembers(&entry.spec, self.session) {
+            true => tracking::remember(self.server, self.txn, self.session, &entry.spec, args),
             false => Ok(()),
         });
         let time = begun.elapsed() + std::mem::take(&mut self.worker_state.slept);
-        // HELLO may have changed the protocol.
-        self.reply.protocol = self.session.protocol;
         let counters = &self.stats.commands[entry.index];
         counters.calls.add(1);
         if let Err(error) = result {
@@ -322,6 +332,7 @@ impl<'w> Call<'_, 'w> {
             if error.code() == "OOM" {
                 self.server.note_full();
             }
+            self.reply.protocol = self.session.protocol;
             self.reply.rollback(mark);
             self.reply.error(error.text());
             if error.store_failure().is_some() {

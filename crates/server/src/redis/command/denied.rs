@@ -30,3 +30,16 @@ pub fn denied_since(denied: Denied) -> CommandError {
          allowed for the following reason: {why}"
     ))
 }
+
+/// A command of a script.
+pub const fn denied_in_script(denied: Denied) -> &'static str {
+    match denied {
+        Denied::Command => "The user executing the script can't run this command or subcommand",
+        Denied::Key(_) => {
+            "The user executing the script can't access at least one of the keys mentioned in the command arguments"
+        }
+        Denied::Channel(_) => {
+            "The user executing the script can't publish to the channel mentioned in the command"
+        }
+    }
+}

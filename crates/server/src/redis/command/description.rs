@@ -18,7 +18,7 @@ use serde_json::Value;
 use std::collections::HashMap;
 
 /// The descriptions of each group, by its name.
-pub static FILES: [(&str, &str); 15] = [
+pub static FILES: [(&str, &str); 16] = [
     ("connection", include_str!("descriptions/connection.json")),
     ("admin", include_str!("descriptions/admin.json")),
     ("string", include_str!("descriptions/string.json")),
@@ -34,6 +34,7 @@ pub static FILES: [(&str, &str); 15] = [
     ("key", include_str!("descriptions/key.json")),
     ("transaction", include_str!("descriptions/transaction.json")),
     ("pubsub", include_str!("descriptions/pubsub.json")),
+    ("scripting", include_str!("descriptions/scripting.json")),
 ];
 
 /// Redis's description of a command: an entry of a file in `descriptions/`.

@@ -2,8 +2,8 @@
 
 use super::{Command, Table};
 use super::{
-    admin, bitmap, connection, geo, hash, hyperloglog, key, list, pubsub, set, sort, sorted_set, stream,
-    string, transaction,
+    admin, bitmap, connection, geo, hash, hyperloglog, key, list, pubsub, scripting, set, sort, sorted_set,
+    stream, string, transaction,
 };
 use std::sync::LazyLock;
 
@@ -24,6 +24,7 @@ const GROUPS: &[&[Command]] = &[
     key::COMMANDS,
     transaction::COMMANDS,
     pubsub::COMMANDS,
+    scripting::COMMANDS,
 ];
 
 /// The one table.

@@ -42,6 +42,7 @@ pub mod hyperloglog;
 pub mod key;
 pub mod list;
 pub mod pubsub;
+pub mod scripting;
 pub mod set;
 pub mod sort;
 mod sorted_set;

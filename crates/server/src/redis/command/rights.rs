@@ -39,15 +39,49 @@ fn check_limited(
     let checked = session.login.check(&server.users, &entry.spec, entry.index, args);
     if let Err(denied) = checked {
         session.command_last = entry.index as u32;
-        let (reason, object) = match denied {
-            Denied::Command => (Reason::Command, entry.spec.name.as_bytes()),
-            Denied::Key(at) => (Reason::Key, args.at(at)),
-            Denied::Channel(at) => (Reason::Channel, args.at(at)),
-        };
+        let (reason, object) = refused(entry, args, denied);
         let name = session.login.name().unwrap_or_default().to_vec();
         note(server, table, session, (reason, context), object, name);
     }
     checked
+}
+
+/// Why a command is refused, and what of it.
+fn refused<'a>(entry: &'a Entry, args: Args<'a>, denied: Denied) -> (Reason, &'a [u8]) {
+    match denied {
+        Denied::Command => (Reason::Command, entry.spec.name.as_bytes()),
+        Denied::Key(at) => (Reason::Key, args.at(at)),
+        Denied::Channel(at) => (Reason::Channel, args.at(at)),
+    }
+}
+
+/// A refused command of a script.
+pub struct RefusedInScript {
+    reason: Reason,
+    object: Box<[u8]>,
+}
+
+/// The same for a command of a script. It notes nothing: the script may run again.
+///
+/// # Errors
+/// The error, and what [`note_in_script`] notes when the run counts.
+#[inline]
+pub fn check_in_script(
+    server: &Server,
+    session: &mut Session,
+    entry: &Entry,
+    args: Args<'_>,
+) -> Result<(), (&'static str, RefusedInScript)> {
+    session.login.check(&server.users, &entry.spec, entry.index, args).map_err(|denied| {
+        let (reason, object) = refused(entry, args, denied);
+        (denied::denied_in_script(denied), RefusedInScript { reason, object: object.into() })
+    })
+}
+
+/// Notes a refused command of a script in ACL LOG.
+pub fn note_in_script(server: &Server, table: &Table, session: &Session, refused: &RefusedInScript) {
+    let name = session.login.name().unwrap_or_default().to_vec();
+    note(server, table, session, (refused.reason, Context::Lua), &refused.object, name);
 }
 
 /// The same for a command that EXEC runs.

@@ -115,8 +115,9 @@ fn run(call: &mut Call<'_, '_>, stores: bool) -> Result<(), CommandError> {
     let may_read_all = call.session.login.may_read_all(&call.server.users, spec, call.entry.index, args);
     let options = Options::parse(args, stores, may_read_all)?;
     let (elements, type_) = elements(call)?;
-    // A set has no stable order that could be stored.
-    let orders_set = options.keeps_order() && type_ == Some(Type::Set) && options.destination.is_some();
+    // A set has no stable order that could be stored, or on which a script could rely.
+    let wants_order = options.destination.is_some() || call.worker_state.script_micros.is_some();
+    let orders_set = options.keeps_order() && type_ == Some(Type::Set) && wants_order;
     let sorted: Vec<&[u8]> = if options.keeps_order() && !orders_set {
         let backwards = options.is_descending && type_ != Some(Type::Set);
         let mut elements: Vec<&[u8]> = elements.iter().map(Vec::as_slice).collect();

@@ -13,6 +13,9 @@ use super::keys::{Begin, Find, Key, KeyFlags, KeySpec};
 use super::step::Step;
 use duramen_structures::Room;
 
+/// Commands that Redis may send to replicas although they write no key.
+pub const MAY_REPLICATE: [&str; 3] = ["pfcount", "publish", "spublish"];
+
 /// One command, or one subcommand, in the list of its group.
 #[derive(Clone, Copy, Debug)]
 pub struct Command<A: 'static> {
@@ -133,6 +136,8 @@ pub enum LockSpec {
     One(usize),
     /// Its keys; everything if its arguments do not name them all.
     Keys,
+    /// The keys of a script, which may name more.
+    Script,
     /// The keys of the queued commands, and the watched keys.
     Queued,
     /// Everything, once it looks at a key.
@@ -144,9 +149,13 @@ impl LockSpec {
         let mut specs = description.key_specs.iter().filter(|spec| !spec.flags.has(KeyFlags::NOT_KEY));
         match name {
             "exec" => return Self::Queued,
+            "eval" | "evalsha" | "eval_ro" | "evalsha_ro" | "fcall" | "fcall_ro" => return Self::Script,
             // DIGEST and POPULATE are of any keys; what looks at none locks none.
             // So is what SAVE writes.
             "debug" | "save" => return Self::All,
+            // They change or show what every function is part of.
+            "function|load" | "function|delete" | "function|flush" | "function|restore" | "function|list"
+            | "function|dump" => return Self::All,
             _ => {}
         }
         let (Some(spec), more) = (specs.next(), specs.next()) else { return Self::Nothing };

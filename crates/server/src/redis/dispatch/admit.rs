@@ -9,6 +9,9 @@ use crate::command_error::CommandError;
 use crate::net::{Output, Turn};
 use crate::redis::command::call::subcommand_error;
 use crate::redis::command::errors::{self, SHOWN_BYTES_MAX, shown_of};
+use crate::redis::command::scripting::may_write;
+use crate::redis::command::scripting::script::busy_error;
+use crate::redis::command::spec::{LockSpec, MAY_REPLICATE};
 use crate::redis::command::{Args, Entry, Flags, denied, rights};
 use crate::redis::resp::Reply;
 use crate::redis::session::Session;
@@ -16,8 +19,6 @@ use std::time::{Duration, Instant};
 
 // A held command is checked again after this time, to notice CLIENT UNPAUSE.
 const LOOK_AT_PAUSE: Duration = Duration::from_millis(20);
-// Commands that Redis may send to replicas although they write no key.
-const MAY_REPLICATE: [&str; 3] = ["pfcount", "publish", "spublish"];
 
 impl Dispatcher {
     /// Checks whether the command may run here, and runs it, queues it or refuses it. The checks are in Redis's order,
@@ -64,7 +65,13 @@ impl Dispatcher {
             );
             return self.reject(Some(entry), session, CommandError::with(error), out);
         }
-        if self.server.pause.is_any() && self.is_held(entry, session) {
+        if self.server.running_scripts.are_any()
+            && !spec.flags.has(Flags::ALLOW_BUSY)
+            && let Some(busy) = self.server.running_scripts.first()
+        {
+            return self.reject(Some(entry), session, busy_error(&busy), out);
+        }
+        if self.server.pause.is_any() && self.is_held(entry, session, args) {
             (session.is_held, session.waits_until) = (true, Some(Instant::now() + LOOK_AT_PAUSE));
             return;
         }
@@ -89,12 +96,16 @@ impl Dispatcher {
 
     /// Whether CLIENT PAUSE holds a command.
     #[cold]
-    fn is_held(&self, entry: &Entry, session: &Session) -> bool {
-        let writes =
-            |entry: &Entry| entry.spec.flags.has(Flags::WRITE) || MAY_REPLICATE.contains(&entry.spec.name);
-        let mut queue = session.transaction.iter().flat_map(|transaction| &transaction.queue);
+    fn is_held(&self, entry: &Entry, session: &Session, args: Args<'_>) -> bool {
+        let writes = |entry: &Entry, args: Args<'_>| {
+            entry.spec.flags.has(Flags::WRITE)
+                || MAY_REPLICATE.contains(&entry.spec.name)
+                || entry.spec.locks == LockSpec::Script && may_write(&self.server, entry, args)
+        };
         let is_exec = entry.spec.name == "exec";
-        let writes = writes(entry) || is_exec && queue.any(|queued| writes(self.table.entry(queued.command)));
+        let mut queue = session.transaction.iter().flat_map(|transaction| &transaction.queue);
+        let writes = writes(entry, args)
+            || is_exec && queue.any(|queued| writes(self.table.entry(queued.command), queued.args.args()));
         self.server.pause.holds(unix_millis(), writes)
     }
 

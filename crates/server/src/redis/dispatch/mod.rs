@@ -30,11 +30,12 @@ use crate::command_error::CommandError;
 use crate::net::{Output, Turn};
 use crate::observe::stats::WorkerStats;
 use crate::redis::blocking::{Waiter, Wake, take_out};
+use crate::redis::command::spec::LockSpec;
 use crate::redis::command::{After, Args, Call, Entry, OwnedArgs, Table, table};
 use crate::redis::resp::Reply;
 use crate::redis::session::{ReplyMode, Session};
 use crate::redis::tracking;
-use crate::redis::worker_state::WorkerState;
+use crate::redis::worker_state::{Chances, WorkerState};
 use crate::server::Server;
 use duramen_structures::{Keys, Txn};
 use pipeline::Batch;
@@ -127,6 +128,7 @@ impl Dispatcher {
         if catch_unwind(AssertUnwindSafe(|| self.admit(turn, session, args, out))).is_err() {
             out.truncate(start);
             (session.db, session.protocol) = (db, protocol);
+            self.give_back(turn);
             self.crashed(turn, session);
             (0..merged).for_each(|_| Reply::new(out, protocol).error(crashed::CRASHED.text()));
         }
@@ -158,7 +160,11 @@ impl Dispatcher {
         out: &mut Output,
     ) {
         let plan = self.plan(turn, entry, session, out);
+        if matches!(entry.spec.locks, LockSpec::Script | LockSpec::Queued) {
+            self.worker_state.bystanders = turn.bystanders.take();
+        }
         let committed = self.apply(turn, plan, session, args, out);
+        self.give_back(turn);
         let is_committed = committed.is_ok();
         let done = match committed {
             Ok(after) => self.finish(turn, after),
@@ -174,6 +180,14 @@ impl Dispatcher {
         }
     }
 
+    /// The turn has the worker's other connections again.
+    #[inline]
+    fn give_back(&mut self, turn: &mut Turn) {
+        if let Some(bystanders) = self.worker_state.bystanders.take() {
+            turn.bystanders = Some(bystanders);
+        }
+    }
+
     /// Takes note of the command, charges the one before it, and remembers what a second try restores.
     fn plan(&mut self, turn: &mut Turn, entry: &'static Entry, session: &mut Session, out: &Output) -> Plan {
         let are_steps = self.batch.runs_steps();
@@ -183,6 +197,8 @@ impl Dispatcher {
         self.outgoing_before = self.worker_state.outgoing.len();
         self.worker_state.absences.clear();
         self.worker_state.undone = 0;
+        self.worker_state.chances = Chances::default();
+        self.worker_state.changed_libraries = None;
         Plan {
             entry,
             start: out.len(),
@@ -206,7 +222,7 @@ impl Dispatcher {
     ) -> Result<After, CommandError> {
         let Self { server, stats, worker_state, again, batch, keys, .. } = self;
         let entry = plan.entry;
-        let locks = plan::locks(entry, self.table, session, args, keys);
+        let locks = plan::locks(entry, self.table, server, session, args, keys);
         let wake = Wake { table: self.table, server, stats, now: turn.now };
         let steps = if plan.are_steps { &batch.commands[..] } else { &[] };
         let (mut after, mut waiter, mut changes, mut runs_again) = (After::Nothing, None, 0, false);
@@ -218,6 +234,8 @@ impl Dispatcher {
                 (session.db, session.protocol) = (plan.db, plan.protocol);
                 after = After::Nothing;
                 Self::release(worker_state, again);
+                worker_state.chances.scripts = 0;
+                worker_state.changed_libraries = None;
                 take_out(server, waiter.take());
                 server.tracking.put_back(std::mem::take(&mut worker_state.untracked));
             }
@@ -233,6 +251,9 @@ impl Dispatcher {
             return Err(error);
         }
         self.stats.changes.add(changes as u64);
+        if let Some(readers) = self.worker_state.changed_libraries.take() {
+            self.server.libraries.note_change(readers);
+        }
         if !self.worker_state.claims.is_empty() {
             self.answer();
         }

@@ -13,7 +13,6 @@ mod memory;
 mod monitor;
 mod object;
 mod save;
-mod scripts;
 mod server;
 mod shutdown;
 mod slowlog;
@@ -35,7 +34,7 @@ pub const COMMANDS: &[Command] = &[
     Command::new("failover", alone::failover),
     Command::new("flushdb", keyspace::flushdb),
     Command::new("flushall", keyspace::flushall),
-    Command::container("function", scripts::FUNCTION),
+    Command::container("function", super::scripting::function::SUBCOMMANDS),
     Command::new("swapdb", keyspace::swapdb),
     Command::new("info", info::info),
     Command::container("latency", latency::SUBCOMMANDS),
@@ -48,7 +47,7 @@ pub const COMMANDS: &[Command] = &[
     Command::new("readwrite", alone::no_cluster),
     Command::new("replicaof", alone::replicaof),
     Command::new("role", alone::role),
-    Command::container("script", scripts::SCRIPT),
+    Command::container("script", super::scripting::script::SUBCOMMANDS),
     Command::new("save", save::save),
     Command::new("bgsave", save::bgsave),
     Command::new("lastsave", save::lastsave),

@@ -2,7 +2,7 @@
 
 use super::REDIS_VERSION;
 use crate::redis::command::{Call, CommandError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use crate::redis::worker_state::unix_micros;
 
 /// LOLWUT [VERSION version …]: the version, which Redis shows below a picture.
 pub fn lolwut(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
@@ -13,11 +13,11 @@ pub fn lolwut(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// TIME: seconds since 1970, and microseconds.
+/// TIME: seconds since 1970, and microseconds; in a script those when it began.
 pub fn time(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let micros = call.worker_state.script_micros.unwrap_or_else(unix_micros) as i64;
     call.reply.array(2);
-    call.reply.bulk_integer(since.as_secs() as i64);
-    call.reply.bulk_integer(i64::from(since.subsec_micros()));
+    call.reply.bulk_integer(micros / 1_000_000);
+    call.reply.bulk_integer(micros % 1_000_000);
     Ok(())
 }

@@ -2,10 +2,11 @@
 //! forms. The connection ends without a reply.
 
 use crate::observe::log;
+use crate::redis::command::scripting::script::busy_error;
 use crate::redis::command::{Call, CommandError, errors};
 use std::time::{Duration, Instant};
 
-/// SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE] | ABORT.
+/// SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE] | ABORT. While a script runs too long only NOSAVE ends it, and the server.
 pub fn shutdown(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (mut save, mut no_save, mut others, mut abort) = (false, false, false, false);
     for index in 1..call.args.len() {
@@ -20,6 +21,9 @@ pub fn shutdown(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     }
     if (save && no_save) || (abort && (save || no_save || others)) {
         return Err(errors::SYNTAX);
+    }
+    if !no_save && let Some(busy) = call.server.running_scripts.first() {
+        return Err(busy_error(&busy));
     }
     if abort {
         // A shutdown here waits for nothing, so none can be under way.

@@ -40,7 +40,7 @@ pub fn xreadgroup(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 }
 
 fn read(call: &mut Call<'_, '_>, by_group: bool) -> Result<(), CommandError> {
-    let options = Options::parse(call.args, by_group)?;
+    let options = Options::parse(call.args, by_group, call.worker_state.script_micros.is_some())?;
     let from = origins(call, &options)?;
     let is_done = wake(call, &options, &from)? || options.blocks && wait(call, &options, &from)?;
     if !is_done {
@@ -89,7 +89,7 @@ struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    fn parse(args: Args<'a>, by_group: bool) -> Result<Self, CommandError> {
+    fn parse(args: Args<'a>, by_group: bool, is_in_script: bool) -> Result<Self, CommandError> {
         let mut found = Self {
             group: None,
             most: usize::MAX,
@@ -103,6 +103,10 @@ impl<'a> Options<'a> {
         while at < args.len() {
             let more = args.len() - at - 1;
             if args.is(at, "block") && more > 0 {
+                if is_in_script {
+                    let after = " command is not allowed with BLOCK option from scripts";
+                    return Err(CommandError::showing("ERR ", args.at(0), after));
+                }
                 at += 1;
                 let millis = args.integer(at).map_err(|_| TIMEOUT_NO_INTEGER)?;
                 if millis < 0 {
