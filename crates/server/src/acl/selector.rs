@@ -192,6 +192,8 @@ impl Selector {
             _ if is("allcommands") || is("+@all") => self.set_all_commands(true),
             _ if is("nocommands") || is("-@all") => self.set_all_commands(false),
             [b'~', pattern @ ..] => return self.add_keys(READ | WRITE, pattern),
+            // As Redis, before a look at the rest.
+            [b'%', ..] if self.all_keys => return Err(RuleError::KeysAreAll),
             [b'%', rest @ ..] => {
                 let (uses, pattern) = uses(rest)?;
                 return self.add_keys(uses, pattern);
