@@ -34,6 +34,7 @@
 #![forbid(unsafe_code)]
 
 mod bench_mem_check;
+mod certificates;
 mod checking;
 mod clients;
 mod connections;
