@@ -63,8 +63,9 @@ impl<S: Read + Write> TlsStream<S> {
                 }
                 Err(error) => return Err(error),
             }
-            if is_empty {
-                return if done > 0 { Ok(done) } else { Err(ErrorKind::WouldBlock.into()) };
+            // Without bytes for the caller it is read once more: an end that has come meanwhile causes no other event.
+            if is_empty && done > 0 {
+                return Ok(done);
             }
             match self.session.read_tls(&mut Noting { socket: &mut self.socket, is_empty: &mut is_empty }) {
                 // The reader says what an end means.

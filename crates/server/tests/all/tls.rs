@@ -446,6 +446,32 @@ fn a_renegotiation_is_refused_and_others_are_served() {
 }
 
 #[test]
+fn an_end_right_after_part_of_a_record_ends_the_connection() {
+    let authority = Authority::new();
+    authority.sign("server", "localhost", "server");
+    let (server, port) = start(&authority, |_| {});
+    let config = authority.client(None);
+    let ends = |mut socket: TcpStream, bytes: &[u8]| {
+        socket.write_all(bytes).unwrap();
+        socket.shutdown(std::net::Shutdown::Write).unwrap();
+        let begun = Instant::now();
+        let _ = socket.read_to_end(&mut Vec::new());
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    };
+    for round in 0..20 {
+        let mut hello = Vec::new();
+        let name = ServerName::try_from("localhost").unwrap();
+        ClientConnection::new(Arc::clone(&config), name).unwrap().write_tls(&mut hello).unwrap();
+        ends(TcpStream::connect(("127.0.0.1", port)).unwrap(), &hello[..hello.len() - 1 - round]);
+        let mut client = connect(port, &config, "localhost");
+        says(&mut client, "ping", "+PONG\r\n");
+        ends(client.sock, &[0x17, 3, 3, 0, 32, 1, 2]);
+    }
+    let mut admin = server.client();
+    eventually("they are gone", || admin.field("clients", "connected_clients") == 1);
+}
+
+#[test]
 fn memcached_speaks_tls_too() {
     let authority = Authority::new();
     authority.sign("server", "localhost", "server");
