@@ -5,14 +5,19 @@
 //! waits. Meanwhile another client works, and its latencies are printed. The others then finish their lines and must
 //! get replies. At the end a key that is too long and a line without an end must be refused, without effect on other
 //! clients.
+//!
+//! With `--strangers` the clients never log in: they stop within a command, within a handshake of TLS, or after one. Their
+//! memory has a limit, those within a handshake must be closed, and another client is served.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::certificates;
 use crate::failure::{Attempt, Failure, Result};
 use crate::server::{Server, duramen_program, find_program, free_port};
+use duramen_resp::tls;
 
 #[derive(clap::Args)]
 pub struct Settings {
@@ -22,6 +27,9 @@ pub struct Settings {
     /// The duramen program [default: built now]
     #[arg(long, value_name = "PATH")]
     pub duramen: Option<PathBuf>,
+    /// Opens clients that never log in
+    #[arg(long)]
+    pub strangers: bool,
 }
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -79,6 +87,9 @@ impl Protocol {
 pub fn run(settings: &Settings) -> Result<bool> {
     let duramen = duramen_program(settings.duramen.clone())?;
     let count = settings.count;
+    if settings.strangers {
+        return strangers(&duramen, count);
+    }
     println!("{count} clients at once, one in {HALVES} of them in the middle of a line\n");
     println!(
         "| server | protocol | connect, set and get, s | memory for a client, KiB | p50 of one more, µs | p99 | most |"
@@ -97,6 +108,102 @@ pub fn run(settings: &Settings) -> Result<bool> {
         hold(&mut server, "the reference", protocol, port, count)?;
     }
     Ok(true)
+}
+
+/// Where clients that do not log in stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stops {
+    WithinACommand,
+    WithinAHandshake,
+    AfterAHandshake,
+}
+
+impl Stops {
+    /// KiB of a client: those of its socket and state; a greeting that is not whole; a session of TLS.
+    const fn limit(self) -> f64 {
+        match self {
+            Self::WithinACommand => 16.0,
+            Self::WithinAHandshake => 16.0,
+            Self::AfterAHandshake => 48.0,
+        }
+    }
+}
+
+/// Whether clients that never log in take no more memory than they may, and hold up no other.
+fn strangers(program: &Path, count: usize) -> Result<bool> {
+    let place = tempfile::tempdir_in("/dev/shm").attempt(|| "make a directory in /dev/shm".to_owned())?;
+    let files = place.path().join("tls");
+    certificates::make(&files)?;
+    let file = |name: &str| files.join(name).display().to_string();
+    let tls = tls::Settings { authorities: Some(file("ca.crt")), certificate: None };
+    println!("{count} clients that never log in\n");
+    println!(
+        "| they stop | connect, s | memory for a client, KiB | at most | p50 of one more, µs | p99 | most |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    let mut is_good = true;
+    for stops in [Stops::WithinACommand, Stops::WithinAHandshake, Stops::AfterAHandshake] {
+        let store = place.path().join(format!("{stops:?}")).display().to_string();
+        let (clients, tls_port) = ((count + SPARE).to_string(), free_port()?);
+        let number = tls_port.to_string();
+        let (cert, key, ca) = (file("server.crt"), file("server.key"), file("ca.crt"));
+        let mut settings =
+            vec!["--duramen-path", &store, "--maxclients", &clients, "--requirepass", "secret"];
+        settings.extend(["--tls-port", &number, "--tls-cert-file", &cert, "--tls-key-file", &key]);
+        settings.extend(["--tls-ca-cert-file", &ca, "--tls-auth-clients", "no"]);
+        let server = Server::start_duramen(program, &settings, &place.path().join("log"))?;
+        server.demand_connects(PATIENCE)?;
+        let before = server.resident_kib()?;
+        let began = Instant::now();
+        let (mut plain, mut secured) = (Vec::new(), Vec::new());
+        for key in 0..count {
+            match stops {
+                Stops::WithinACommand => {
+                    let mut client = connect(server.port(), key)?;
+                    send(&mut client, key, b"*2\r\n$4\r\nECHO\r\n$10\r\nabc")?;
+                    plain.push(client);
+                }
+                Stops::WithinAHandshake => {
+                    let mut client = connect(tls_port, key)?;
+                    // The head of a record of 512 bytes, and one of them.
+                    send(&mut client, key, b"\x16\x03\x01\x02\x00\x01")?;
+                    plain.push(client);
+                }
+                Stops::AfterAHandshake => {
+                    let client = tls.connect("localhost", connect(tls_port, key)?);
+                    secured.push(client.attempt(|| format!("shake hands as client {key}"))?);
+                }
+            }
+        }
+        let connected = began.elapsed();
+        let memory = server.resident_kib()?.saturating_sub(before) as f64 / count as f64;
+        let mut one = connect(server.port(), count)?;
+        send(&mut one, count, b"AUTH secret\r\n")?;
+        expect(&mut one, count, "+OK\r\n")?;
+        let mut latencies = work_as(&mut one, Protocol::Redis, count)?;
+        latencies.sort_unstable();
+        let at = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e6;
+        println!(
+            "| {stops:?} | {:.2} | {memory:.1} | {:.0} | {:.0} | {:.0} | {:.0} |",
+            connected.as_secs_f64(),
+            stops.limit(),
+            at(0.5),
+            at(0.99),
+            at(1.0)
+        );
+        if memory > stops.limit() {
+            println!("\n{stops:?}: {memory:.1} KiB for a client, wanted at most {:.0}\n", stops.limit());
+            is_good = false;
+        }
+        if stops == Stops::WithinAHandshake {
+            for (key, client) in plain.iter_mut().enumerate() {
+                // An alert, or nothing, and the end.
+                let mut rest = Vec::new();
+                client.read_to_end(&mut rest).attempt(|| format!("wait for the end of client {key}"))?;
+            }
+        }
+    }
+    Ok(is_good)
 }
 
 fn serve(program: &Path, protocol: Protocol, count: usize, place: &Path) -> Result<(Server, u16)> {
@@ -173,13 +280,16 @@ fn hold(server: &mut Server, name: &str, protocol: Protocol, port: u16, count: u
 
 /// The latencies of one more client.
 fn work(protocol: Protocol, port: u16, key: usize) -> Result<Vec<Duration>> {
-    let mut client = connect(port, key)?;
+    work_as(&mut connect(port, key)?, protocol, key)
+}
+
+fn work_as(client: &mut TcpStream, protocol: Protocol, key: usize) -> Result<Vec<Duration>> {
     let mut latencies = Vec::with_capacity(COMMANDS);
     for at in 0..COMMANDS {
         let (sent, wanted) = if at % 2 == 0 { protocol.set(key) } else { protocol.get(key) };
         let began = Instant::now();
-        send(&mut client, key, sent.as_bytes())?;
-        expect(&mut client, key, &wanted)?;
+        send(client, key, sent.as_bytes())?;
+        expect(client, key, &wanted)?;
         latencies.push(began.elapsed());
     }
     Ok(latencies)

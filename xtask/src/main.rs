@@ -36,6 +36,7 @@
 #![forbid(unsafe_code)]
 
 mod bench_mem_check;
+mod certificates;
 mod checking;
 mod clients;
 mod cold;

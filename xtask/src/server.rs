@@ -70,6 +70,11 @@ impl Server {
 
     /// Starts Debian's redis-server without persistence.
     pub fn start_redis(program: &Path, directory: &Path) -> Result<Server> {
+        Server::start_redis_with(program, &[], directory)
+    }
+
+    /// The same with more settings.
+    pub fn start_redis_with(program: &Path, settings: &[&str], directory: &Path) -> Result<Server> {
         let port = free_port()?;
         let directory_text = directory.display().to_string();
         let arguments = [
@@ -86,8 +91,9 @@ impl Server {
             "yes",
             "--dir",
             &directory_text,
-        ]
-        .map(str::to_owned);
+        ];
+        let arguments: Vec<String> =
+            arguments.iter().chain(settings).map(|&argument| argument.to_owned()).collect();
         Server::start("redis-server", program, &arguments, port, &directory.join("redis.log"))
     }
 

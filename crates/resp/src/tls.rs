@@ -41,6 +41,7 @@ impl<S: Read + Write> TlsStream<S> {
     /// `WouldBlock` when there are none, and errors of the socket or the peer.
     pub fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
         let mut done = 0;
+        let mut is_empty = false;
         loop {
             match self.session.reader().read(&mut room[done..]) {
                 Ok(0) => {
@@ -62,7 +63,11 @@ impl<S: Read + Write> TlsStream<S> {
                 }
                 Err(error) => return Err(error),
             }
-            match self.session.read_tls(&mut self.socket) {
+            // Without bytes for the caller it is read once more: an end that has come meanwhile causes no other event.
+            if is_empty && done > 0 {
+                return Ok(done);
+            }
+            match self.session.read_tls(&mut Noting { socket: &mut self.socket, is_empty: &mut is_empty }) {
                 // The reader says what an end means.
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock && done > 0 => return Ok(done),
@@ -117,6 +122,21 @@ impl<S: Read + Write> TlsStream<S> {
     /// The peer sends no more.
     pub const fn is_ended(&self) -> bool {
         self.is_ended
+    }
+}
+
+/// A socket of which is noted that a read has emptied it, which saves the read that would find nothing.
+struct Noting<'a, S> {
+    socket: &'a mut S,
+    is_empty: &'a mut bool,
+}
+
+impl<S: Read> Read for Noting<'_, S> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let read = self.socket.read(room)?;
+        // An end is read again: the reader says what it means.
+        *self.is_empty = read > 0 && read < room.len();
+        Ok(read)
     }
 }
 

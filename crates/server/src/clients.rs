@@ -5,8 +5,7 @@
 //! list connections take the registry's lock.
 
 use crate::acl::User;
-use crate::messages::{Kind, Name};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,8 +39,6 @@ pub struct Client {
     pub names: Mutex<Names>,
     // `None`: the server itself.
     user: Mutex<Option<Arc<User>>>,
-    // What it subscribes to.
-    listens_to: Mutex<HashSet<(Kind, Name)>>,
     /// Unix seconds of its last command.
     pub active_at: AtomicU64,
     /// Selected database.
@@ -149,7 +146,6 @@ impl Client {
             since: Instant::now(),
             names: Mutex::default(),
             user: Mutex::default(),
-            listens_to: Mutex::default(),
             active_at: AtomicU64::new(unix_seconds()),
             db: AtomicU8::new(0),
             protocol: AtomicU8::new(2),
@@ -216,22 +212,6 @@ impl Client {
     pub fn user_name(&self) -> Vec<u8> {
         let user = self.user.lock().unwrap_or_else(PoisonError::into_inner);
         user.as_ref().map_or_else(|| b"(superuser)".to_vec(), |user| user.name.to_vec())
-    }
-
-    /// It begins or ends to listen.
-    pub fn note_listening(&self, kind: Kind, name: &Name, listens: bool) {
-        let mut all = self.listens_to.lock().unwrap_or_else(PoisonError::into_inner);
-        let name = (kind, Arc::clone(name));
-        match listens {
-            true => drop(all.insert(name)),
-            false => drop(all.remove(&name)),
-        }
-    }
-
-    /// Whether it listens to something that `allows` refuses.
-    pub fn listens_beyond(&self, allows: impl Fn(&[u8], bool) -> bool) -> bool {
-        let all = self.listens_to.lock().unwrap_or_else(PoisonError::into_inner);
-        all.iter().any(|(kind, name)| !allows(name, *kind == Kind::Pattern))
     }
 
     /// Whether it has subscriptions, as of the end of its last turn.

@@ -106,6 +106,8 @@ impl Started {
 
     fn with(mut config: Config, poll: Poll, stop: Arc<Stop>) -> Result<Self, Error> {
         let users = open_users(&config)?;
+        command::table_renamed(&config.renamed_commands)
+            .map_err(|why| Error::new(ErrorKind::Configuration, why))?;
         let tls = config.speaks_tls().then(|| config.tls()).transpose();
         let tls = tls.map_err(|why| Error::new(ErrorKind::Configuration, why))?;
         // Otherwise the memory of a burst of clients would stay with the process permanently.

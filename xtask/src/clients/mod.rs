@@ -3,13 +3,15 @@
 //!
 //! Libraries are installed once, into a cache directory. A client that the machine cannot run, or that its registry
 //! does not deliver, is reported but is no finding. A programme that kills the server at work starts it again itself, by
-//! the words of `SERVER_COMMAND`; a reference without persistence is not killed.
+//! the words of `SERVER_COMMAND`; a reference without persistence is not killed. The clients of [`OVER_TLS`] get a server
+//! that asks for certificates; OpenSSL's program makes these.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::certificates;
 use crate::failure::{Attempt, Failure, Result};
 use crate::server::{Server, duramen_program, free_port, wait_for_end};
 
@@ -43,6 +45,10 @@ struct Client {
 }
 
 impl Client {
+    fn is_over_tls(&self) -> bool {
+        OVER_TLS.contains(&self.name)
+    }
+
     fn is_of_memcached(&self) -> bool {
         OF_MEMCACHED.contains(&self.name)
     }
@@ -66,6 +72,7 @@ enum Language {
     Rust,
     /// Installed already: Debian's packages.
     Ruby,
+    Shell,
 }
 
 macro_rules! programmes {
@@ -173,6 +180,45 @@ const CLIENTS: &[Client] = &[
         programmes: programmes!("redis_rs.rs"),
     },
     Client {
+        name: "redis-cli TLS",
+        language: Language::Shell,
+        packages: &[],
+        programmes: programmes!("redis_cli_tls.sh"),
+    },
+    Client {
+        name: "redis-py TLS",
+        language: Language::Python,
+        packages: &["redis"],
+        programmes: programmes!("redis_py_tls.py"),
+    },
+    Client {
+        name: "redis-py ACL",
+        language: Language::Python,
+        packages: &[
+            "redis==5.2.1",
+            "pytest",
+            "pytest-asyncio==0.24",
+            "pytest-timeout",
+            "cryptography",
+            "uvloop",
+            "cachetools",
+            "packaging",
+        ],
+        programmes: programmes!("redis_py_acl.py"),
+    },
+    Client {
+        name: "ioredis TLS",
+        language: Language::Node,
+        packages: &["ioredis"],
+        programmes: programmes!("ioredis_tls.mjs"),
+    },
+    Client {
+        name: "Jedis TLS",
+        language: Language::Java,
+        packages: &["redis.clients:jedis:[5.2,6)"],
+        programmes: programmes!("TlsJedis.java"),
+    },
+    Client {
         name: "pymemcache",
         language: Language::Python,
         packages: &["pymemcache"],
@@ -212,6 +258,9 @@ const CLIENTS: &[Client] = &[
 
 /// The clients of memcached's protocols; all others speak Redis's.
 const OF_MEMCACHED: &[&str] = &["pymemcache", "pylibmc", "memjs", "gomemcache", "spymemcached", "xmemcached"];
+
+/// The clients that speak TLS, with a certificate.
+const OVER_TLS: &[&str] = &["redis-cli TLS", "redis-py TLS", "ioredis TLS", "Jedis TLS"];
 
 const PATIENCE: Duration = Duration::from_secs(240);
 
@@ -265,19 +314,31 @@ fn outcome(client: &Client, settings: &Settings) -> Result<Outcome> {
     };
     let store = tempfile::tempdir_in("/dev/shm").attempt(|| "make a directory in /dev/shm".to_owned())?;
     let memcached_port = free_port()?;
-    let server = serve(client, settings, store.path(), memcached_port)?;
+    let tls_port = free_port()?;
+    let files = store.path().join("tls");
+    if client.is_over_tls() {
+        certificates::make(&files)?;
+    }
+    let server = serve(client, settings, store.path(), [memcached_port, tls_port])?;
     let (port, memcached_port) = (server.port().to_string(), memcached_port.to_string());
     let log = directory.join("workers.log");
     // The log holds this run alone.
     let _ = fs::remove_file(&log);
-    let log = log.display().to_string();
+    let (log, files, tls_port) =
+        (log.display().to_string(), files.display().to_string(), tls_port.to_string());
     let (pid, command) = (server.pid().to_string(), server.command().join("\n"));
     let mut envs = vec![
         ("PORT", port.as_str()),
         ("MEMCACHED_PORT", &memcached_port),
+        ("TLS_PORT", &tls_port),
+        ("TLS", &files),
         ("LOG", &log),
         ("PYTHONDONTWRITEBYTECODE", "1"),
     ];
+    if settings.redis.is_none() {
+        // Redis 7.0 has no users by certificate.
+        envs.push(("BY_CERTIFICATE", "1"));
+    }
     if settings.redis.is_none() && settings.memcached.is_none() {
         envs.extend([("SERVER_PID", pid.as_str()), ("SERVER_COMMAND", &command)]);
     }
@@ -288,8 +349,21 @@ fn outcome(client: &Client, settings: &Settings) -> Result<Outcome> {
 }
 
 /// Starts the server for a client.
-fn serve(client: &Client, settings: &Settings, store: &Path, memcached_port: u16) -> Result<Server> {
+fn serve(
+    client: &Client,
+    settings: &Settings,
+    store: &Path,
+    [memcached_port, tls_port]: [u16; 2],
+) -> Result<Server> {
     let patience = Duration::from_secs(20);
+    let file = |name: &str| store.join("tls").join(name).display().to_string();
+    let (tls_port, cert, key, ca) =
+        (tls_port.to_string(), file("server.crt"), file("server.key"), file("ca.crt"));
+    let mut more: Vec<&str> = Vec::new();
+    if client.is_over_tls() {
+        more.extend(["--tls-port", &tls_port, "--tls-cert-file", &cert, "--tls-key-file", &key]);
+        more.extend(["--tls-ca-cert-file", &ca]);
+    }
     let reference = if client.is_of_memcached() { &settings.memcached } else { &settings.redis };
     let mut server = match reference {
         Some(program) if client.is_of_memcached() => {
@@ -297,12 +371,16 @@ fn serve(client: &Client, settings: &Settings, store: &Path, memcached_port: u16
             server.demand_connects(patience)?;
             return Ok(server);
         }
-        Some(program) => Server::start_redis(program, store)?,
+        Some(program) => Server::start_redis_with(program, &more, store)?,
         None => {
             let (place, number) = (store.display().to_string(), memcached_port.to_string());
             let program = duramen_program(settings.duramen.clone())?;
-            let arguments = ["--duramen-path", &place, "--memcached", &number];
-            Server::start_duramen(&program, &arguments, &store.join("log"))?
+            if client.is_over_tls() {
+                more.extend(["--tls-auth-clients-user", "CN"]);
+                more.extend(["--user", "ada", "on", "resetpass", "~*", "&*", "+@all"]);
+            }
+            more.extend(["--duramen-path", &place, "--memcached", &number]);
+            Server::start_duramen(&program, &more, &store.join("log"))?
         }
     };
     server.demand_ready(patience)?;
@@ -362,6 +440,7 @@ fn prepare(client: &Client, directory: &Path) -> Result<Vec<String>> {
             }
             vec!["ruby".to_owned(), file.to_owned()]
         }
+        Language::Shell => vec!["sh".to_owned(), file.to_owned()],
         Language::Rust => {
             if !is_there {
                 write(

@@ -75,23 +75,10 @@ pub fn run(root: &Path, settings: Settings) -> Result<bool> {
         .or_else(|_| tempfile::tempdir())
         .attempt(|| "make a directory for the servers".to_owned())?;
 
-    let mut reference = Server::start_redis(&redis, directory.path())?;
-    reference.demand_ready(PATIENCE)?;
-    let mut subject = None;
-    if !settings.record {
-        let program = duramen_program(settings.duramen)?;
-        let store = directory.path().join("store").display().to_string();
-        let log = directory.path().join("duramen.log");
-        let mut server = Server::start_duramen(
-            &program,
-            &["--duramen-path", &store, "--enable-debug-command", "yes"],
-            &log,
-        )?;
-        server.demand_ready(PATIENCE)?;
-        subject = Some(server);
-    }
-
-    let mut run = Run { reference, subject, intended, events: None, tally: Tally::default() };
+    let duramen = (!settings.record).then(|| duramen_program(settings.duramen)).transpose()?;
+    let programs = Programs { redis, duramen, directory: directory.path().to_owned() };
+    let (reference, subject) = programs.start("first", &[])?;
+    let mut run = Run { programs, reference, subject, intended, events: None, tally: Tally::default() };
     if let Some(count) = settings.random {
         return random::play(&mut run, count, settings.seed.unwrap_or_else(fresh_seed));
     }
@@ -113,6 +100,31 @@ pub fn run(root: &Path, settings: Settings) -> Result<bool> {
         return Ok(true);
     }
     Ok(run.tally.report("side-by-side", transcripts.len(), &run.intended, INTENDED, whole))
+}
+
+/// What the servers are started from.
+struct Programs {
+    redis: PathBuf,
+    /// None when recording.
+    duramen: Option<PathBuf>,
+    directory: PathBuf,
+}
+
+impl Programs {
+    /// Starts both servers with these arguments, in a directory of this name.
+    fn start(&self, name: &str, arguments: &[&str]) -> Result<(Server, Option<Server>)> {
+        let directory = self.directory.join(name);
+        fs::create_dir(&directory).attempt(|| format!("make {}", directory.display()))?;
+        let mut reference = Server::start_redis_with(&self.redis, arguments, &directory)?;
+        reference.demand_ready(PATIENCE)?;
+        let Some(program) = &self.duramen else { return Ok((reference, None)) };
+        let store = directory.join("store").display().to_string();
+        let own = ["--duramen-path", &store, "--enable-debug-command", "yes"];
+        let arguments: Vec<&str> = own.iter().chain(arguments).copied().collect();
+        let mut subject = Server::start_duramen(program, &arguments, &directory.join("duramen.log"))?;
+        subject.demand_ready(PATIENCE)?;
+        Ok((reference, Some(subject)))
+    }
 }
 
 struct Transcript {
@@ -176,6 +188,7 @@ impl Tally {
 }
 
 struct Run {
+    programs: Programs,
     reference: Server,
     /// None when recording.
     subject: Option<Server>,
@@ -204,6 +217,7 @@ enum Said {
 impl Run {
     fn play(&mut self, transcript: &Transcript) -> Result<()> {
         self.empty()?;
+        let mut usual = None;
         let mut clients: HashMap<u32, Client> = HashMap::new();
         let mut current = 1;
         for step in &transcript.steps {
@@ -220,6 +234,17 @@ impl Run {
                     thread::sleep(*time);
                     continue;
                 }
+                Action::Server(arguments) => {
+                    clients.clear();
+                    let texts: Vec<_> = arguments.iter().map(|word| String::from_utf8_lossy(word)).collect();
+                    let arguments: Vec<&str> = texts.iter().map(AsRef::as_ref).collect();
+                    let name = format!("{}-{}", transcript.name, step.line);
+                    let (reference, subject) = self.programs.start(&name, &arguments)?;
+                    let reference = std::mem::replace(&mut self.reference, reference);
+                    let subject = std::mem::replace(&mut self.subject, subject);
+                    usual.get_or_insert((reference, subject));
+                    continue;
+                }
                 _ => {}
             }
             let client = match clients.remove(&current) {
@@ -232,6 +257,9 @@ impl Run {
             if is_good {
                 clients.insert(current, client);
             }
+        }
+        if let Some(usual) = usual {
+            (self.reference, self.subject) = usual;
         }
         Ok(())
     }
@@ -256,7 +284,7 @@ impl Run {
     /// Returns whether the client's connections are still usable: both open and in step.
     fn step(&mut self, transcript: &Transcript, step: &Step, client: &mut Client) -> bool {
         match &step.action {
-            Action::Client(_) | Action::Close | Action::Sleep(_) => true,
+            Action::Client(_) | Action::Close | Action::Sleep(_) | Action::Server(_) => true,
             Action::Hello(version) => {
                 let hello = ["HELLO".to_owned(), version.to_string()];
                 let reference = ask(&mut client.reference, &hello);

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `@client 2` | client 2 sends the following lines, and connects when first needed; files begin with client 1 |
 //! | `@close` | this client disconnects |
+//! | `@server --a b` | the following lines go to new servers, which get these arguments |
 //! | `@sleep 20` | wait 20 milliseconds |
 //! | `@resp3`, `@resp2` | this client sends `HELLO` with that version; the reply is not compared |
 //! | `@any CMD` | compare only the kind of the reply (its first byte) |
@@ -42,6 +43,8 @@ pub enum Action {
     Client(u32),
     /// Close the client's connection.
     Close,
+    /// Start servers with these arguments.
+    Server(Vec<Vec<u8>>),
     /// Wait.
     Sleep(Duration),
     /// `HELLO` with this version.
@@ -131,6 +134,7 @@ fn action(line: &str) -> Result<Action, String> {
     Ok(match name {
         "client" => Action::Client(number(rest)? as u32),
         "close" => Action::Close,
+        "server" => Action::Server(words(rest)?),
         "sleep" => Action::Sleep(Duration::from_millis(number(rest)?)),
         "resp2" => Action::Hello(2),
         "resp3" => Action::Hello(3),

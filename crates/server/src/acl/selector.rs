@@ -141,7 +141,7 @@ impl KeyPattern {
 pub struct Selector {
     /// One bit for each command.
     bits: Box<[u64]>,
-    /// Every command, also later ones: `+@all` and nothing taken away since.
+    /// Every command, also later ones: `+@all` and nothing missing since.
     all_commands: bool,
     /// It began with `+@all`.
     from_all: bool,
@@ -192,6 +192,8 @@ impl Selector {
             _ if is("allcommands") || is("+@all") => self.set_all_commands(true),
             _ if is("nocommands") || is("-@all") => self.set_all_commands(false),
             [b'~', pattern @ ..] => return self.add_keys(READ | WRITE, pattern),
+            // As Redis, before a look at the rest.
+            [b'%', ..] if self.all_keys => return Err(RuleError::KeysAreAll),
             [b'%', rest @ ..] => {
                 let (uses, pattern) = uses(rest)?;
                 return self.add_keys(uses, pattern);
@@ -223,7 +225,6 @@ impl Selector {
     }
 
     fn set_command(&mut self, commands: &Commands, index: usize, is_on: bool) {
-        self.all_commands &= is_on;
         self.first_args.remove(&index);
         for index in std::iter::once(index).chain(commands.subcommands(index)) {
             let bit = 1 << (index % 64);
@@ -273,12 +274,9 @@ impl Selector {
             rule[1..].strip_prefix(&*name).is_some_and(|rest| rest.is_empty() || rest.starts_with('|'))
         };
         self.rules.retain(|rule| !is_replaced(rule));
-        if self.from_all && self.bits.iter().all(|word| *word == u64::MAX) {
-            // All that was taken away is given back.
-            self.set_all_commands(true);
-        } else {
-            self.rules.push(format!("{}{name}", char::from(sign)));
-        }
+        self.rules.push(format!("{}{name}", char::from(sign)));
+        // Also when all that was taken away is given back.
+        self.all_commands = self.from_all && self.bits.iter().all(|word| *word == u64::MAX);
     }
 
     fn add_keys(&mut self, uses: u8, pattern: &[u8]) -> Result<(), RuleError> {
@@ -402,22 +400,12 @@ impl Selector {
         self.all_channels || self.channels.iter().any(allows)
     }
 
-    /// Whether all channels are allowed.
-    pub const fn has_all_channels(&self) -> bool {
-        self.all_channels
-    }
-
-    /// Its patterns of channels.
-    pub fn channel_patterns(&self) -> impl Iterator<Item = &[u8]> {
-        self.channels.iter().map(|pattern| &*pattern.text)
-    }
-
     // --- how it is shown
 
     /// Its rules of commands.
     pub fn commands_text(&self) -> String {
         let mut text = String::from(if self.from_all { "+@all" } else { "-@all" });
-        for rule in &self.rules {
+        for rule in self.rules.iter().filter(|_| !self.all_commands) {
             text.push(' ');
             text.push_str(rule);
         }

@@ -243,15 +243,6 @@ impl Rules {
         self.all().any(|selector| selector.may_listen(name, is_pattern))
     }
 
-    /// Whether all channels that `before` allowed are allowed still, as far as their patterns tell.
-    pub fn keeps_channels_of(&self, before: &Self) -> bool {
-        self.all().any(Selector::has_all_channels)
-            || !before.all().any(Selector::has_all_channels)
-                && before.all().flat_map(Selector::channel_patterns).all(|pattern| {
-                    self.all().flat_map(Selector::channel_patterns).any(|other| other == pattern)
-                })
-    }
-
     /// The flags, as ACL GETUSER names them.
     pub fn flags(&self) -> impl Iterator<Item = &'static str> {
         let sanitizes =

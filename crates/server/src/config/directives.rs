@@ -1038,7 +1038,6 @@ const COMPATIBILITY: &[Directive] = &[
 
 // Redis's, on which somebody relies: to go on without them would be worse than to stop.
 pub(super) const NOT_SUPPORTED: &[(&str, &str)] = &[
-    ("rename-command", "renamed commands"),
     ("loadmodule", "modules"),
     ("replicaof", "replication"),
     ("slaveof", "replication"),
@@ -1158,6 +1157,6 @@ mod tests {
         }
         assert!(matches!(find("PORT"), Known::Directive(_)));
         assert!(matches!(find("slave-read-only"), Known::WithoutEffect));
-        assert!(matches!(find("rename-command"), Known::NotSupported(_)));
+        assert!(matches!(find("replicaof"), Known::NotSupported(_)));
     }
 }

@@ -342,6 +342,9 @@ impl Config {
         if name.eq_ignore_ascii_case("user") {
             return self.add_user(values);
         }
+        if name.eq_ignore_ascii_case("rename-command") {
+            return self.rename_commands(values);
+        }
         match find(name) {
             Known::Directive(directive) => {
                 let (least, most) = directive.values;
@@ -373,6 +376,19 @@ impl Config {
 }
 
 impl Config {
+    /// The directive `rename-command NAME NEW`. The names are checked at the start, when the commands are known.
+    fn rename_commands(&mut self, values: &[&str]) -> Result<(), String> {
+        // A TOML file has one list for all.
+        let (pairs, []) = values.as_chunks::<2>() else {
+            return Err("wants a name and a new name".to_owned());
+        };
+        if pairs.is_empty() {
+            return Err("wants a name and a new name".to_owned());
+        }
+        self.renamed_commands.extend(pairs.iter().map(|[old, new]| ((*old).to_owned(), (*new).to_owned())));
+        Ok(())
+    }
+
     /// The directive `user NAME WORD…`. Its words are checked at the start, when the commands are known.
     fn add_user(&mut self, values: &[&str]) -> Result<(), String> {
         let Some(name) = values.first() else { return Err("wants a name".to_owned()) };
@@ -614,7 +630,10 @@ mod tests {
         assert_eq!(config.notices.len(), 2);
         assert_eq!(config.notices[0], "without effect here: hz, activedefrag");
         assert_eq!(config.save, "3600 1");
-        assert!(from(&["--rename-command", "a", "b"], &[]).unwrap_err().contains("not supported"));
+        let renamed = from(&["--rename-command", "get", "", "--rename-command", "set", "put"], &[]).unwrap();
+        let pair = |old: &str, new: &str| (old.to_owned(), new.to_owned());
+        assert_eq!(renamed.renamed_commands, [pair("get", ""), pair("set", "put")]);
+        assert!(from(&["--rename-command", "a"], &[]).unwrap_err().contains("a name and a new name"));
         assert!(from(&["--min-replicas-to-write", "1"], &[]).unwrap_err().contains("not supported"));
         assert!(from(&["--min-replicas-to-write", "0"], &[]).is_ok());
         assert!(from(&["--maxmemory-policy", "allkeys-lri"], &[]).is_err());

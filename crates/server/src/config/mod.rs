@@ -44,6 +44,8 @@ pub struct Config {
     pub requirepass: String,
     /// The directives `user`, each with the name first.
     pub users: Vec<Vec<String>>,
+    /// `rename-command`: each name and its new one, in order.
+    pub renamed_commands: Vec<(String, String)>,
     pub aclfile: String,
     /// `acl-pubsub-default allchannels`.
     pub acl_pubsub_default: bool,
@@ -192,6 +194,7 @@ impl Default for Config {
             databases: 16,
             requirepass: String::new(),
             users: Vec::new(),
+            renamed_commands: Vec::new(),
             aclfile: String::new(),
             acl_pubsub_default: false,
             acllog_max_len: 128,

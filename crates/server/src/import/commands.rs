@@ -59,8 +59,12 @@ impl Commands {
             descriptor: -1,
             trusted: false,
         });
-        let dispatcher =
-            Dispatcher::new(Arc::clone(&server), Arc::new(WorkerStats::new(command::table().count())), 0);
+        let dispatcher = Dispatcher::new(
+            Arc::clone(&server),
+            Arc::new(WorkerStats::new(command::table().count())),
+            0,
+            command::table(),
+        );
         let turn = Turn::new(server, worker);
         Ok(Self {
             dispatcher,

@@ -123,7 +123,10 @@ pub fn may_run(login: &mut Login, users: &Users, line: &[u8]) -> bool {
 
 /// The same for a meta command, whose key may be in base64.
 fn may_use_meta(login: &mut Login, users: &Users, used: Use, words: &Words<'_>, flags_from: usize) -> bool {
-    let is_binary = words.all().iter().skip(flags_from).any(|word| word.first() == Some(&b'b'));
+    let is_binary = match words.at(0) {
+        b"me" => words.at(2) == b"b",
+        _ => words.all().iter().skip(flags_from).any(|word| word.first() == Some(&b'b')),
+    };
     if !is_binary {
         return may_use(login, users, used, words.at(1));
     }

@@ -1,5 +1,6 @@
 //! The content of a message.
 
+use crate::acl::User;
 use crate::clients::Client;
 use crate::redis::blocking::Waiter;
 use crate::redis::command::OwnedArgs;
@@ -59,6 +60,15 @@ pub enum Content {
         client: Arc<Client>,
         /// The disconnected client.
         redirect: u64,
+    },
+    /// The rights of a client's user have changed: it ends if it hears what that may not.
+    RightsChanged {
+        /// The receiver.
+        client: Arc<Client>,
+        /// Its user at that time.
+        user: Arc<User>,
+        /// Whether the user may MONITOR.
+        may_monitor: bool,
     },
     /// A line for MONITOR clients.
     Monitor {

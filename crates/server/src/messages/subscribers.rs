@@ -71,9 +71,9 @@ impl Subscribers {
     pub fn receivers(&self, message: &Message, clients: &mut Vec<u64>) {
         let (kind, channel) = match &message.content {
             Content::Reply { waiter, .. } => return clients.push(waiter.client.id),
-            Content::Invalidate { client, .. } | Content::RedirectBroken { client, .. } => {
-                return clients.push(client.id);
-            }
+            Content::Invalidate { client, .. }
+            | Content::RedirectBroken { client, .. }
+            | Content::RightsChanged { client, .. } => return clients.push(client.id),
             Content::Monitor { .. } => return clients.extend(&self.monitors),
             Content::Channel { channel, .. } => (Kind::Channel, channel),
             Content::Shard { channel, .. } => (Kind::Shard, channel),

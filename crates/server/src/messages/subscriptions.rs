@@ -14,7 +14,7 @@ pub type Name = Arc<[u8]>;
 type Names = [HashMap<Name, Counts, RandomState>; 3];
 
 /// Kinds of subscriptions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// SUBSCRIBE: a channel.
     Channel,
@@ -230,9 +230,15 @@ impl Subscribed {
         mine.map(|(pattern, _)| &**pattern)
     }
 
+    /// All names, with their kinds.
+    pub fn all(&self) -> impl Iterator<Item = (Kind, &[u8])> {
+        let kinds = [Kind::Channel, Kind::Pattern, Kind::Shard].into_iter();
+        kinds.flat_map(|kind| self.names[kind as usize].keys().map(move |name| (kind, &**name)))
+    }
+
     /// Memory that it takes, about.
     pub fn bytes(&self) -> usize {
-        // The name is here and with the client; 64: a map's approximate overhead per entry.
-        self.names.iter().flatten().map(|(name, _)| 2 * (name.len() + 64)).sum()
+        // 64: a map's approximate overhead per entry.
+        self.names.iter().flatten().map(|(name, _)| name.len() + 64).sum()
     }
 }

@@ -77,6 +77,10 @@ impl net::Conversation for Conversation {
                     reply.integer(*redirect as i64);
                 }
             }
+            Content::RightsChanged { user, may_monitor, .. } => {
+                self.session.closing |= self.session.hears_beyond(user, *may_monitor);
+                return true;
+            }
             _ => {}
         }
         let Some(subscribed) = &self.session.subscribed else { return true };
@@ -153,7 +157,8 @@ fn write_message(reply: &mut Reply<'_>, message: &Message, subscribed: &Subscrib
         Content::Reply { .. }
         | Content::Monitor { .. }
         | Content::Invalidate { .. }
-        | Content::RedirectBroken { .. } => {}
+        | Content::RedirectBroken { .. }
+        | Content::RightsChanged { .. } => {}
         Content::Shard { channel, payload } => {
             if subscribed.hears(Kind::Shard, channel, sequence) {
                 plain(b"smessage", channel, payload);

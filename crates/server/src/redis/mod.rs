@@ -24,7 +24,7 @@ use crate::messages::{Content, Message};
 use crate::net::{Output, Place, Protocol, Refusal, Turn};
 use crate::observe::stats::WorkerStats;
 use crate::server::Server;
-use command::Args;
+use command::{Args, table, table_renamed};
 use conversation::Conversation;
 use dispatch::Dispatcher;
 use resp::{Limits, Reply, Request, Requests};
@@ -82,7 +82,9 @@ impl Protocol for Redis {
 
     fn new(server: &Arc<Server>, worker: usize) -> Self {
         let stats = Arc::clone(&server.stats[worker]);
-        let dispatcher = Dispatcher::new(Arc::clone(server), Arc::clone(&stats), worker);
+        // The start has checked the names.
+        let table = table_renamed(&server.config().renamed_commands).unwrap_or_else(|_| table());
+        let dispatcher = Dispatcher::new(Arc::clone(server), Arc::clone(&stats), worker, table);
         Self { dispatcher, server: Arc::clone(server), stats }
     }
 
@@ -121,7 +123,9 @@ impl Protocol for Redis {
                         dispatcher.merge(turn, session, requests, input, &limits).unwrap_or((1, bytes));
                 }
                 let args = Args::of(requests, input);
-                let is_done = match session.client.no_touch.load(Ordering::Relaxed) && !args.is(0, "touch") {
+                let is_done = match session.client.no_touch.load(Ordering::Relaxed)
+                    && !dispatcher.is_touch(args)
+                {
                     false => dispatcher.execute(turn, session, args, merged, output),
                     true => duramen::uncounted(|| dispatcher.execute(turn, session, args, merged, output)),
                 };

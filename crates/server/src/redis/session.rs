@@ -213,6 +213,19 @@ impl Session {
         self.subscribed.as_ref().map_or(0, |subscribed| subscribed.count(kind))
     }
 
+    /// Whether it is the session of this user, and hears of what that may not: by a channel, MONITOR, or a prefix of keys.
+    pub fn hears_beyond(&self, user: &Arc<User>, may_monitor: bool) -> bool {
+        if self.login.user().is_none_or(|own| !Arc::ptr_eq(own, user)) {
+            return false;
+        }
+        let rules = user.rules();
+        let mut names = self.subscribed.iter().flat_map(|subscribed| subscribed.all());
+        let mut prefixes = self.tracks.iter().flat_map(|tracks| &tracks.prefixes);
+        self.monitors_since.is_some() && !may_monitor
+            || names.any(|(kind, name)| !rules.may_listen(name, kind == Kind::Pattern))
+            || prefixes.any(|prefix| !rules.may_read_all_with(prefix))
+    }
+
     /// Whether it may only send commands that change its subscriptions: in RESP2 a message looks like a reply.
     pub fn only_listens(&self) -> bool {
         self.protocol == Protocol::Resp2 && self.subscribed.is_some()

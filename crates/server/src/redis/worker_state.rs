@@ -1,5 +1,6 @@
 //! The worker's state that commands use, besides its keys.
 
+use crate::acl::User;
 use crate::clients::Client;
 use crate::messages::{Content, Kind, Name, Outgoing, Subscribers};
 use crate::net::Bystanders;
@@ -198,6 +199,17 @@ impl WorkerState {
         }
     }
 
+    /// The rights of a user have changed: its other clients compare them with what they hear.
+    pub fn rights_changed(&mut self, server: &Server, own: &Client, user: &Arc<User>, may_monitor: bool) {
+        for client in server.clients.list().into_iter().filter(|client| client.is_user(user)) {
+            if client.id != own.id {
+                let worker = client.worker as u32;
+                let content = Content::RightsChanged { client, user: Arc::clone(user), may_monitor };
+                server.delivery.add(&mut self.outgoing, content, vec![worker]);
+            }
+        }
+    }
+
     fn notify_wanted(&mut self, server: &Server, wanted: Classes, event: &str, db: u8, key: &[u8]) {
         if wanted & KEYSPACE != 0 {
             let channel = [format!("__keyspace@{db}__:").as_bytes(), key].concat();
@@ -217,7 +229,6 @@ impl WorkerState {
         if !subscribed.has(kind, name) {
             let name = server.subscriptions.add(kind, name, self.worker);
             self.subscribers.add(kind, Arc::clone(&name), session.client.id);
-            session.client.note_listening(kind, &name, true);
             subscribed.add(kind, name, since);
         }
     }
@@ -241,7 +252,6 @@ impl WorkerState {
     fn forget_subscription(&mut self, server: &Server, session: &mut Session, kind: Kind, name: &Name) {
         session.subscribed.take_if(|subscribed| subscribed.is_empty());
         self.subscribers.remove(kind, name, session.client.id);
-        session.client.note_listening(kind, name, false);
         server.subscriptions.remove(kind, name, self.worker);
     }
 

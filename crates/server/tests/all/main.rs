@@ -14,6 +14,7 @@ mod eviction;
 mod limits;
 mod lists;
 mod memcached;
+mod memcached_rights;
 mod panics;
 mod pipelines;
 mod protocol;

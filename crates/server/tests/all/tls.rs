@@ -3,12 +3,15 @@
 use crate::support::{Server, eventually};
 use duramen_server::Config;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rustls::client::ResolvesClientCert;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -330,6 +333,142 @@ fn strange_bytes_and_slow_handshakes_end_and_others_are_served() {
     says(&mut client, "ping", "+PONG\r\n");
     let mut admin = server.client();
     eventually("they are gone", || admin.field("clients", "connected_clients") == 2);
+}
+
+/// Presents a chain of any bytes, with a key that signs.
+#[derive(Debug)]
+struct Presents(Arc<CertifiedKey>);
+
+impl ResolvesClientCert for Presents {
+    fn resolve(&self, _: &[&[u8]], _: &[rustls::SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0))
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn malformed_certificates_of_clients_are_refused_and_others_are_served() {
+    let authority = Authority::new();
+    authority.sign("server", "localhost", "server");
+    authority.sign("ada", "ada", "ada");
+    let (server, port) = start(&authority, |config| {
+        config.tls_auth_clients_user = true;
+        config.tls_auth_clients = "yes".to_owned();
+        config.requirepass = "pw".to_owned();
+        config.users = vec!["ada on resetpass ~a* +@all".split(' ').map(str::to_owned).collect()];
+    });
+    let good = CertificateDer::from_pem_file(authority.path("ada.crt")).unwrap().to_vec();
+    let key = PrivateKeyDer::from_pem_file(authority.path("ada.key")).unwrap();
+    let key = rustls::crypto::ring::sign::any_supported_type(&key).unwrap();
+    let presents = |chain: Vec<Vec<u8>>| {
+        let chain = chain.into_iter().map(CertificateDer::from).collect();
+        let mut config = ClientConfig::clone(&authority.client(None));
+        let resolver = Presents(Arc::new(CertifiedKey::new(chain, Arc::clone(&key))));
+        config.client_auth_cert_resolver = Arc::new(resolver);
+        connect(port, &Arc::new(config), "localhost")
+    };
+    let mut ada = presents(vec![good.clone()]);
+    says(&mut ada, "acl whoami", "$3\r\nada\r\n");
+    let mut chains = vec![
+        vec![Vec::new()],
+        vec![vec![0; 20_000]],
+        vec![vec![0x30, 0x84, 0xff, 0xff, 0xff, 0xff]],
+        vec![b"\x30\x80".repeat(5_000)],
+        vec![good[..good.len() - 1].to_vec()],
+        vec![good.clone().into_iter().chain([0]).collect()],
+        vec![authority.issuer.der().to_vec()],
+    ];
+    for at in (0..good.len()).step_by(7) {
+        let mut changed = good.clone();
+        changed[at] ^= 1 << (at % 8);
+        chains.push(vec![changed]);
+        chains.push(vec![good[..at].to_vec()]);
+        let mut longer = good.clone();
+        longer.insert(at, 0x80);
+        chains.push(vec![longer]);
+    }
+    let count = chains.len();
+    for (at, chain) in chains.into_iter().enumerate() {
+        let mut client = presents(chain);
+        let _ = client.write_all(b"acl whoami\r\n");
+        let mut said = Vec::new();
+        let _ = client.read_to_end(&mut said);
+        assert!(said.is_empty(), "chain {at}: {}", said.escape_ascii());
+    }
+    assert!(count > 150, "{count} certificates");
+    // What comes after the first certificate is at most of no use.
+    for more in [vec![0; 100], good[..40].to_vec(), vec![0x30; 9_000]] {
+        let mut client = presents(vec![good.clone(), more]);
+        let _ = client.write_all(b"get b\r\n");
+        let mut said = [0; 7];
+        let _ = client.read_exact(&mut said);
+        assert!(said == [0; 7] || said == *b"-NOPERM", "{}", said.escape_ascii());
+    }
+    says(&mut ada, "ping", "+PONG\r\n");
+    let mut admin = server.client();
+    admin.says("auth pw", "+OK\r\n");
+    eventually("they are gone", || admin.field("clients", "connected_clients") <= 2);
+}
+
+#[test]
+fn a_renegotiation_is_refused_and_others_are_served() {
+    let authority = Authority::new();
+    authority.sign("server", "localhost", "server");
+    let (_server, port) = start(&authority, |config| config.tls_protocols = "TLSv1.2".to_owned());
+    let mut other = connect(port, &authority.client(None), "localhost");
+    says(&mut other, "ping", "+PONG\r\n");
+    // OpenSSL's program asks for one after a line `R`.
+    let mut program = std::process::Command::new("openssl");
+    program.args(["s_client", "-tls1_2", "-connect", &format!("127.0.0.1:{port}"), "-CAfile"]);
+    program.arg(authority.path("ca.crt")).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let Ok(mut openssl) = program.spawn() else {
+        println!("skipped: there is no openssl");
+        return;
+    };
+    let mut input = openssl.stdin.take().unwrap();
+    for line in ["ping\n", "R\n", "R\n", "ping\n", "Q\n"] {
+        std::thread::sleep(Duration::from_millis(200));
+        if input.write_all(line.as_bytes()).is_err() {
+            break;
+        }
+        says(&mut other, "ping", "+PONG\r\n");
+    }
+    drop(input);
+    let output = openssl.wait_with_output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(said.contains("+PONG") && said.contains("RENEGOTIATING"), "{said}");
+    assert!(said.contains("no renegotiation") || said.contains("no_renegotiation"), "{said}");
+    says(&mut other, "ping", "+PONG\r\n");
+}
+
+#[test]
+fn an_end_right_after_part_of_a_record_ends_the_connection() {
+    let authority = Authority::new();
+    authority.sign("server", "localhost", "server");
+    let (server, port) = start(&authority, |_| {});
+    let config = authority.client(None);
+    let ends = |mut socket: TcpStream, bytes: &[u8]| {
+        socket.write_all(bytes).unwrap();
+        socket.shutdown(std::net::Shutdown::Write).unwrap();
+        let begun = Instant::now();
+        let _ = socket.read_to_end(&mut Vec::new());
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    };
+    for round in 0..20 {
+        let mut hello = Vec::new();
+        let name = ServerName::try_from("localhost").unwrap();
+        ClientConnection::new(Arc::clone(&config), name).unwrap().write_tls(&mut hello).unwrap();
+        ends(TcpStream::connect(("127.0.0.1", port)).unwrap(), &hello[..hello.len() - 1 - round]);
+        let mut client = connect(port, &config, "localhost");
+        says(&mut client, "ping", "+PONG\r\n");
+        ends(client.sock, &[0x17, 3, 3, 0, 32, 1, 2]);
+    }
+    let mut admin = server.client();
+    eventually("they are gone", || admin.field("clients", "connected_clients") == 1);
 }
 
 #[test]

@@ -155,6 +155,30 @@ fn clients_of_a_deleted_user_are_closed() {
 }
 
 #[test]
+fn clients_that_hear_what_their_user_may_no_longer_are_closed() {
+    let server = Server::start();
+    let mut admin = server.client();
+    let mut monitor = user(&server, "mon", "+@all ~*");
+    let mut still = user(&server, "mon", "+@all ~*");
+    monitor.says("monitor", "+OK\r\n");
+    let mut tracks = user(&server, "track", "+@all ~a* ~b*");
+    let mut tracks_less = user(&server, "track", "+@all ~a* ~b*");
+    for (client, prefix) in [(&mut tracks, "b"), (&mut tracks_less, "a")] {
+        client.hello_3();
+        client.says(&format!("client tracking on bcast prefix {prefix}"), "+OK\r\n");
+    }
+    admin.says("acl setuser mon -monitor", "+OK\r\n");
+    admin.says("acl setuser track resetkeys ~a*", "+OK\r\n");
+    admin.says("mset a1 x b1 x", "+OK\r\n");
+    let mut shown = String::new();
+    std::io::Read::read_to_string(&mut monitor.0, &mut shown).unwrap();
+    assert!(!shown.contains("mset"), "{shown}");
+    tracks.expect_end();
+    still.says("ping", "+PONG\r\n");
+    tracks_less.expect(">2\r\n$10\r\ninvalidate\r\n*1\r\n$2\r\na1\r\n");
+}
+
+#[test]
 fn a_failed_login_is_noted_and_its_answer_held_back() {
     let server = Server::with(|config| config.requirepass = "secret".to_owned());
     let mut client = server.client();
@@ -482,6 +506,151 @@ fn no_way_leads_around_the_right_to_a_command() {
         count += 1;
     }
     assert!(count > 4000 && in_scripts > 1500, "{count} ways were tried, {in_scripts} in scripts");
+}
+
+/// A command that waits, what wakes it, and how the key is read afterwards, in which the element still is.
+const WAITING: [(&str, &str, &str); 10] = [
+    ("blpop k 0", "rpush k x", "llen k"),
+    ("brpop k 0", "rpush k x", "llen k"),
+    ("blmpop 0 1 k LEFT", "rpush k x", "llen k"),
+    ("blmove k other LEFT LEFT 0", "rpush k x", "llen k"),
+    ("brpoplpush k other 0", "rpush k x", "llen k"),
+    ("bzpopmin k 0", "zadd k 1 x", "zcard k"),
+    ("bzpopmax k 0", "zadd k 1 x", "zcard k"),
+    ("bzmpop 0 1 k MIN", "zadd k 1 x", "zcard k"),
+    ("xread block 0 streams k $", "xadd k 1-1 f x", "xlen k"),
+    ("xreadgroup group g c block 0 streams k >", "xadd k 1-1 f x", "xlen k"),
+];
+
+#[test]
+fn no_way_leads_around_a_right_by_waiting() {
+    let server = debuggable();
+    let mut admin = server.client();
+    // WAIT and WAITAOF wait for no key.
+    let blocking =
+        table().all().filter(|entry| entry.spec.flags.has(Flags::BLOCKING) && entry.spec.has_keys());
+    let blocking: BTreeSet<&str> = blocking.map(|entry| entry.spec.name).collect();
+    let sampled: BTreeSet<&str> = WAITING.iter().map(|(call, ..)| call.split(' ').next().unwrap()).collect();
+    assert_eq!(blocking, sampled);
+    for (call, wakes, count) in WAITING {
+        let name = call.split(' ').next().unwrap();
+        for taken in
+            [format!("-{name}"), "resetkeys".to_owned(), "-@all".to_owned(), "resetkeys ~j*".to_owned()]
+        {
+            admin.send("unlink k other\r\n");
+            admin.line();
+            if name == "xreadgroup" {
+                admin.says("xgroup create k g $ mkstream", "+OK\r\n");
+            }
+            let mut client = user(&server, "waits", "resetkeys +@all ~*");
+            client.send(format!("{call}\r\n"));
+            eventually("it waits", || admin.field("clients", "blocked_clients") == 1);
+            admin.says(&format!("acl setuser waits {taken}"), "+OK\r\n");
+            admin.send(format!("{wakes}\r\n"));
+            let woken = admin.line();
+            if woken.starts_with('$') {
+                admin.line();
+            }
+            let said = client.line();
+            assert!(said.starts_with("-NOPERM"), "{call}, {taken}: {said}");
+            admin.says(count, ":1\r\n");
+            admin.says("exists other", ":0\r\n");
+            if name == "xreadgroup" {
+                admin.says("xpending k g", "*4\r\n:0\r\n$-1\r\n$-1\r\n*-1\r\n");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_way_leads_to_a_key_by_tracking_or_debug() {
+    let server = debuggable();
+    let mut admin = server.client();
+    for options in ["", " noloop", " optout"] {
+        let mut client = user(&server, "limited", "+@all ~allowed* &*");
+        client.hello_3();
+        client.says(&format!("client tracking on{options}"), "+OK\r\n");
+        let mut count = 0;
+        for entry in table().all().filter(|entry| entry.spec.has_keys() && is_asked(entry)) {
+            let (call, places) = sample(entry, "forbidden");
+            assert!(!places.is_empty(), "{}", entry.spec.name);
+            let said = answers(&mut client, &encode(&call));
+            assert!(said.contains(NO_KEY), "{}: {said}", entry.spec.name);
+            count += 1;
+        }
+        assert!(count > 150, "{count} commands");
+        // Of the key that it read it is told, of the other not.
+        client.says("get allowed", "_\r\n");
+        admin.says("set forbidden TOPSECRET", "+OK\r\n");
+        admin.says("set allowed x", "+OK\r\n");
+        client.expect(">2\r\n$10\r\ninvalidate\r\n*1\r\n$7\r\nallowed\r\n");
+        admin.says("unlink forbidden allowed", ":2\r\n");
+        client.says("client tracking off", "+OK\r\n");
+    }
+    admin.says("set forbidden TOPSECRET", "+OK\r\n");
+    let mut client = user(&server, "limited", "+@all ~allowed*");
+    let source = include_str!("../../src/redis/command/admin/debug.rs");
+    let words: BTreeSet<&str> = source
+        .lines()
+        .filter(|line| line.contains("=> Some(("))
+        .filter_map(|line| line.trim().strip_prefix("b\"")?.split('"').next())
+        .collect();
+    assert!(words.contains("object") && words.contains("digest-value") && words.len() > 8, "{words:?}");
+    // These are of all keys, or wait: the right to the command is all that guards them.
+    for word in words
+        .iter()
+        .filter(|word| !matches!(**word, "sleep" | "reload" | "loadaof" | "populate" | "panic" | "segfault"))
+    {
+        for more in ["forbidden", "forbidden forbidden", "allowed forbidden", "forbidden 1 1"] {
+            let said = answers(&mut client, format!("debug {word} {more}\r\n").as_bytes());
+            assert!(!said.contains(MARK) && !said.contains("refcount"), "debug {word} {more}: {said}");
+            if matches!(*word, "object" | "digest-value") {
+                assert_eq!(said, NO_KEY, "debug {word} {more}");
+            }
+        }
+    }
+    admin.says("get forbidden", "$9\r\nTOPSECRET\r\n");
+}
+
+#[test]
+fn no_way_leads_to_a_command_by_its_first_name_once_it_has_another() {
+    let keep = ["acl", "echo", "auth", "exec", "multi", "config", "ping", "hello"];
+    let renamed: Vec<&str> =
+        table().commands().map(|entry| entry.spec.name).filter(|name| !keep.contains(name)).collect();
+    let server = Server::with(|config| {
+        // Each second one gets another name, the others have none.
+        config.renamed_commands = renamed
+            .iter()
+            .enumerate()
+            .map(|(at, name)| {
+                (
+                    (*name).to_owned(),
+                    if at % 2 == 0 || *name == "dbsize" { format!("my-{name}") } else { String::new() },
+                )
+            })
+            .collect();
+        config.enable_debug_command = Allowed::Yes;
+    });
+    let mut client = server.client();
+    let mut count = 0;
+    for name in &renamed {
+        let entry = table().command(name.as_bytes()).unwrap();
+        let (call, _) = sample(entry, "k");
+        for (way, bytes) in ways(&call) {
+            let said = answers(&mut client, &bytes);
+            let unknown = format!("-ERR unknown command '{name}', with args beginning with: ");
+            let wanted = if way == "twice in a pipeline" { 2 } else { 1 };
+            let refusals = said.to_ascii_lowercase().matches(&*unknown.to_ascii_lowercase()).count();
+            assert_eq!(refusals, wanted, "{name}, {way}: {said}");
+            count += 1;
+        }
+    }
+    assert!(count > 700, "{count} ways were tried");
+    client.says("my-dbsize", ":0\r\n");
+    client.says("acl setuser ada on nopass ~* -@all +dbsize", "+OK\r\n");
+    client.says("auth ada x", "+OK\r\n");
+    client.says("my-dbsize", ":0\r\n");
+    client.says("ping", &format!("{NO_COMMAND}ping' command\r\n"));
 }
 
 #[test]

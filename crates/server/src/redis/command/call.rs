@@ -350,13 +350,13 @@ impl<'w> Call<'_, 'w> {
 
 /// Redis's error for a subcommand that there is not.
 pub fn subcommand_error(entry: &Entry, args: Args<'_>) -> CommandError {
-    let help = format!("'. Try {} HELP.", entry.container_name().to_ascii_uppercase());
+    let help = format!("'. Try {} HELP.", entry.container_called().to_ascii_uppercase());
     CommandError::showing("ERR unknown subcommand '", shown_of(args.at(1)), &help)
 }
 
 /// Redis's error for a subcommand that there is, with other arguments than it takes.
 pub fn subcommand_arguments_error(entry: &Entry, args: Args<'_>) -> CommandError {
-    let help = format!("'. Try {} HELP.", entry.container_name().to_ascii_uppercase());
+    let help = format!("'. Try {} HELP.", entry.container_called().to_ascii_uppercase());
     let shown = shown_of(args.at(1));
     CommandError::showing("ERR unknown subcommand or wrong number of arguments for '", shown, &help)
 }

@@ -5,7 +5,7 @@ use super::{
     admin, bitmap, connection, geo, hash, hyperloglog, key, list, pubsub, scripting, set, sort, sorted_set,
     stream, string, transaction,
 };
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// Every group of commands. Each group's module lists its own.
 const GROUPS: &[&[Command]] = &[
@@ -31,6 +31,28 @@ const GROUPS: &[&[Command]] = &[
 pub fn table() -> &'static Table {
     static TABLE: LazyLock<Table> = LazyLock::new(|| Table::build(GROUPS));
     &TABLE
+}
+
+/// Old names and new ones.
+type Pairs = Vec<(String, String)>;
+
+/// The table in which commands have other names (`rename-command`).
+///
+/// # Errors
+/// Redis's text.
+pub fn table_renamed(pairs: &[(String, String)]) -> Result<&'static Table, String> {
+    // Tables stay; so the workers, and later servers of the process, share those of equal pairs.
+    static TABLES: Mutex<Vec<(Pairs, &Table)>> = Mutex::new(Vec::new());
+    if pairs.is_empty() {
+        return Ok(table());
+    }
+    let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, known)) = tables.iter().find(|(known, _)| known == pairs) {
+        return Ok(known);
+    }
+    let renamed: &'static Table = Box::leak(Box::new(Table::renamed(GROUPS, pairs)?));
+    tables.push((pairs.to_vec(), renamed));
+    Ok(renamed)
 }
 
 #[cfg(test)]

@@ -113,7 +113,9 @@ impl KeySpec {
             Find::Range { last, step, limit: 0 | 1 } => (begin, count + last, step),
             Find::Range { last, step, limit } => (begin, begin + (count - begin) / limit + last, step),
             Find::Number { number, first, step } => {
-                let keys = integer(args.get(usize::try_from(begin + number).ok()?)?)?;
+                let number = args.get(usize::try_from(begin + number).ok()?)?;
+                // The command refuses such a number later. Before that, Redis takes its first digits, and checks the keys.
+                let keys = integer(number).or_else(|| first_digits(number))?;
                 if keys == 0 {
                     return Some((0..0).step_by(1));
                 }
@@ -126,6 +128,14 @@ impl KeySpec {
         (0 < first && first <= last && last < count && step > 0)
             .then(|| (first as usize..last as usize + 1).step_by(step as usize))
     }
+}
+
+/// The number with which a text begins, as C's `atoi` reads it.
+fn first_digits(text: &[u8]) -> Option<i64> {
+    let text = text.trim_ascii_start();
+    let text = text.strip_prefix(b"+").unwrap_or(text);
+    let count = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    std::str::from_utf8(&text[..count]).ok()?.parse().ok()
 }
 
 /// The index of `word`, after which another argument must follow.

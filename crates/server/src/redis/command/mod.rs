@@ -55,7 +55,7 @@ pub use args::{Args, OwnedArgs, Span, integer};
 pub use call::{After, Apply, Call, Command, Entry, MERGED_BYTES_MAX, Table, subcommand_unknown};
 pub use description::Description;
 pub use flags::{Categories, Flags};
-pub use groups::table;
+pub use groups::{table, table_renamed};
 pub use keys::{Begin, Find, Key, KeyFlags, KeySpec};
 pub use spec::Spec;
 pub use step::{Done, Step};

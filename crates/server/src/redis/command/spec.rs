@@ -341,6 +341,8 @@ pub struct Entry<A> {
     pub spec: Spec,
     /// What runs.
     pub apply: A,
+    /// The name by which clients call it: another than the command's after `rename-command`, or empty.
+    pub called: &'static str,
     /// Its position among all commands and subcommands: the index of its counters.
     pub index: usize,
     /// Its subcommands.
@@ -351,7 +353,7 @@ impl<A> Entry<A> {
     /// Whether `name`, in any case, calls this command and no other: neither a subcommand nor one that has some.
     #[inline]
     pub fn is_called(&self, name: &[u8]) -> bool {
-        let same = self.spec.name.as_bytes().eq_ignore_ascii_case(name);
+        let same = self.called.as_bytes().eq_ignore_ascii_case(name);
         same && self.subcommands.is_empty() && !name.contains(&b'|')
     }
 
@@ -360,8 +362,16 @@ impl<A> Entry<A> {
         self.spec.name.split('|').next().unwrap_or_default()
     }
 
+    /// The same as clients call it.
+    pub fn container_called(&self) -> &'static str {
+        match self.spec.name.contains('|') {
+            true => self.called.rsplit_once('|').map_or(self.called, |(container, _)| container),
+            false => self.called,
+        }
+    }
+
     /// `id` of `client|id`.
-    fn subcommand_name(&self) -> &'static str {
+    pub(super) fn subcommand_name(&self) -> &'static str {
         self.spec.name.split('|').nth(1).unwrap_or_default()
     }
 

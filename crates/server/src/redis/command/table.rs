@@ -21,6 +21,36 @@ pub struct Table<A: 'static> {
 impl<A: Copy> Table<A> {
     /// The table of the commands in these groups.
     pub fn build(groups: &[&[Command<A>]]) -> Self {
+        Self::of(Self::entries(groups))
+    }
+
+    /// The same with other names, each pair the old and the new one, in this order. An empty new name: the command
+    /// cannot be called. Rights, counters and errors have the first names still, as in Redis.
+    ///
+    /// # Errors
+    /// Redis's text for a pair.
+    pub fn renamed(groups: &[&[Command<A>]], pairs: &[(String, String)]) -> Result<Self, String> {
+        let mut entries = Self::entries(groups);
+        for (old, new) in pairs {
+            let has =
+                |entry: &Entry<A>, name: &str| !name.is_empty() && entry.called.eq_ignore_ascii_case(name);
+            let Some(found) = entries.iter().position(|entry| has(entry, old)) else {
+                return Err(format!("rename-command {old}: No such command in rename-command"));
+            };
+            entries[found].called = "";
+            if entries.iter().any(|entry| has(entry, new)) {
+                return Err(format!("rename-command {old} {new}: Target command name already exists"));
+            }
+            let entry = &mut entries[found];
+            entry.called = String::leak(new.clone());
+            for own in &mut entry.subcommands {
+                own.called = String::leak(format!("{new}|{}", own.subcommand_name()));
+            }
+        }
+        Ok(Self::of(entries))
+    }
+
+    fn entries(groups: &[&[Command<A>]]) -> Vec<Entry<A>> {
         let mut descriptions = description::by_name();
         let mut count = 0;
         let entries = groups
@@ -28,7 +58,11 @@ impl<A: Copy> Table<A> {
             .copied()
             .flatten()
             .filter_map(|command| entry(command, &mut descriptions, &mut count));
-        let entries: &'static [Entry<A>] = entries.collect::<Vec<_>>().leak();
+        entries.collect()
+    }
+
+    fn of(entries: Vec<Entry<A>>) -> Self {
+        let entries: &'static [Entry<A>] = entries.leak();
         let all = entries.iter().flat_map(|entry| std::iter::once(entry).chain(&entry.subcommands)).collect();
         let mut slots_count = (entries.len() * 4).next_power_of_two();
         let mut seed = 0u32;
@@ -47,8 +81,8 @@ impl<A: Copy> Table<A> {
 
     fn slots_for(entries: &[Entry<A>], seed: u32, slots_count: usize) -> Option<Box<[u16]>> {
         let mut slots = vec![0u16; slots_count].into_boxed_slice();
-        for (position, entry) in entries.iter().enumerate() {
-            let slot = &mut slots[Self::hash(entry.spec.name.as_bytes(), seed) as usize & (slots_count - 1)];
+        for (position, entry) in entries.iter().enumerate().filter(|(_, entry)| !entry.called.is_empty()) {
+            let slot = &mut slots[Self::hash(entry.called.as_bytes(), seed) as usize & (slots_count - 1)];
             if *slot != 0 {
                 return None;
             }
@@ -73,7 +107,7 @@ impl<A: Copy> Table<A> {
     pub fn command(&self, name: &[u8]) -> Option<&'static Entry<A>> {
         let slot = Self::hash(name, self.seed) as usize & (self.slots.len() - 1);
         let entry = self.entries.get((self.slots[slot] as usize).wrapping_sub(1))?;
-        entry.spec.name.as_bytes().eq_ignore_ascii_case(name).then_some(entry)
+        entry.called.as_bytes().eq_ignore_ascii_case(name).then_some(entry)
     }
 
     /// The command, or the subcommand, that these arguments call. An unknown subcommand gives its container.
@@ -96,12 +130,12 @@ impl<A: Copy> Table<A> {
         }
     }
 
-    /// All commands, without subcommands, in the order of their groups.
-    pub const fn commands(&self) -> &'static [Entry<A>] {
-        self.entries
+    /// The commands that can be called, without subcommands, in the order of their groups.
+    pub fn commands(&self) -> impl Iterator<Item = &'static Entry<A>> + Clone {
+        self.entries.iter().filter(|entry| !entry.called.is_empty())
     }
 
-    /// All commands, each before its subcommands.
+    /// All commands, each before its subcommands, also those that were renamed or removed.
     pub fn all(&self) -> impl Iterator<Item = &'static Entry<A>> {
         self.all.iter().copied()
     }
@@ -136,5 +170,6 @@ fn entry<A: Copy>(
     *count += 1;
     let subcommands = command.subcommands.iter().filter_map(|command| entry(command, descriptions, count));
     let subcommands = subcommands.collect();
-    Some(Entry { subcommands, spec: Spec::new(command, description), apply: command.apply, index })
+    let spec = Spec::new(command, description);
+    Some(Entry { called: command.name, subcommands, spec, apply: command.apply, index })
 }

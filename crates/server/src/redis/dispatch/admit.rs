@@ -12,7 +12,7 @@ use crate::redis::command::errors::{self, SHOWN_BYTES_MAX, shown_of};
 use crate::redis::command::scripting::may_write;
 use crate::redis::command::scripting::script::busy_error;
 use crate::redis::command::spec::{LockSpec, MAY_REPLICATE};
-use crate::redis::command::{Args, Entry, Flags, denied, rights};
+use crate::redis::command::{Args, Entry, Flags, denied, rights, table};
 use crate::redis::resp::Reply;
 use crate::redis::session::Session;
 use std::time::{Duration, Instant};
@@ -26,7 +26,9 @@ impl Dispatcher {
     pub(super) fn admit(&mut self, turn: &mut Turn, session: &mut Session, args: Args<'_>, out: &mut Output) {
         // In a pipeline the next command is usually the same one.
         let again = self.batch.next.take().or(self.running).filter(|entry| entry.is_called(args.at(0)));
-        let Some(entry) = again.or_else(|| self.table.find(args)) else {
+        // The server's own clients, those of SQL's jobs, also know the first names.
+        let first_name = || session.client.trusted.then(|| table().find(args)).flatten();
+        let Some(entry) = again.or_else(|| self.table.find(args)).or_else(first_name) else {
             if args.is(0, "post") || args.is(0, "host:") {
                 // A browser that was tricked into talking to us: not one of its lines may be a command.
                 session.closing = true;

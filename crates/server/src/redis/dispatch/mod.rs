@@ -31,7 +31,7 @@ use crate::net::{Output, Turn};
 use crate::observe::stats::WorkerStats;
 use crate::redis::blocking::{Waiter, Wake, take_out};
 use crate::redis::command::spec::LockSpec;
-use crate::redis::command::{After, Args, Call, Entry, OwnedArgs, Table, table};
+use crate::redis::command::{After, Args, Call, Entry, OwnedArgs, Table};
 use crate::redis::resp::Reply;
 use crate::redis::session::{ReplyMode, Session};
 use crate::redis::tracking;
@@ -83,9 +83,9 @@ struct Plan {
 
 impl Dispatcher {
     /// A dispatcher for the server's worker with this number.
-    pub fn new(server: Arc<Server>, stats: Arc<WorkerStats>, number: usize) -> Self {
+    pub fn new(server: Arc<Server>, stats: Arc<WorkerStats>, number: usize, table: &'static Table) -> Self {
         Self {
-            table: table(),
+            table,
             server,
             stats,
             worker_state: WorkerState::new(number),
@@ -103,6 +103,11 @@ impl Dispatcher {
     /// The worker's state that commands use.
     pub const fn worker_state(&self) -> &WorkerState {
         &self.worker_state
+    }
+
+    /// Whether this calls TOUCH.
+    pub fn is_touch(&self, args: Args<'_>) -> bool {
+        self.table.find(args).is_some_and(|entry| entry.spec.name == "touch")
     }
 
     /// A connection has ended.

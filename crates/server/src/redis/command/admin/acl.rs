@@ -99,33 +99,26 @@ fn cat(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// ACL SETUSER name [word …]: makes or changes a user. Its clients that listen to channels it may no longer hear are closed.
+/// The rights of a user have changed. Its clients are closed that hear what it may no longer: channels, MONITOR, keys by
+/// their prefix.
+fn notify_clients(call: &mut Call<'_, '_>, user: &Arc<User>) {
+    let monitor = call.server.users.commands().find(b"monitor");
+    let may_monitor = monitor.is_some_and(|index| user.rules().may(index, None));
+    call.session.closing |= call.session.hears_beyond(user, may_monitor);
+    call.worker_state.rights_changed(call.server, &call.session.client, user, may_monitor);
+}
+
+/// ACL SETUSER name [word …]: makes or changes a user.
 fn setuser(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let words: Vec<&[u8]> = call.args.from(3).collect();
     let all_channels = call.server.config().acl_pubsub_default;
     let changed = call.server.users.set(call.args.at(2), &words, all_channels);
     let changed = changed.map_err(|why| CommandError::showing("ERR ", &why, ""))?;
-    let after = changed.user.rules();
-    if changed.before.is_some_and(|before| !after.keeps_channels_of(&before)) {
-        for client in call.server.clients.list() {
-            if client.is_user(&changed.user)
-                && client.listens_beyond(|name, is_pattern| after.may_listen(name, is_pattern))
-            {
-                close(call, &client);
-            }
-        }
+    if changed.before.is_some() {
+        notify_clients(call, &changed.user);
     }
     call.reply.ok();
     Ok(())
-}
-
-/// Closes a client; this one after its reply.
-fn close(call: &mut Call<'_, '_>, client: &Arc<crate::clients::Client>) {
-    if Arc::ptr_eq(client, &call.session.client) {
-        call.session.closing = true;
-    } else {
-        call.server.kill(client);
-    }
 }
 
 fn close_all(call: &mut Call<'_, '_>, users: &[Arc<User>]) {
@@ -214,6 +207,8 @@ fn load(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let before = call.server.users.load(&config.requirepass, config.acl_pubsub_default);
     let before = before.map_err(|why| CommandError::with(format!("ERR {why}")))?;
     close_all(call, &before);
+    let default = Arc::clone(call.server.users.default_user());
+    notify_clients(call, &default);
     call.reply.ok();
     Ok(())
 }

@@ -49,14 +49,14 @@ fn help(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 }
 
 fn count(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    call.reply.count(call.table.commands().len());
+    call.reply.count(call.table.commands().count());
     Ok(())
 }
 
 /// COMMAND: details about all of them.
 pub fn all(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let commands = call.table.commands();
-    call.reply.array(commands.len());
+    call.reply.array(commands.clone().count());
     for entry in commands {
         write_info(&mut call.reply, entry);
     }
@@ -167,7 +167,7 @@ fn write_number(reply: &mut Reply<'_>, name: &str, number: i64) {
 fn docs(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let table = call.table;
     let wanted: Vec<&Entry> = if call.args.len() == 2 {
-        table.commands().iter().collect()
+        table.commands().collect()
     } else {
         call.args.from(2).filter_map(|name| table.full_name(name)).collect()
     };
@@ -200,7 +200,8 @@ fn list(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         }
         _ => return Err(errors::SYNTAX),
     };
-    let found: Vec<&Entry> = call.table.all().filter(|entry| filter(entry)).collect();
+    let all = call.table.commands().flat_map(|entry| std::iter::once(entry).chain(&entry.subcommands));
+    let found: Vec<&Entry> = all.filter(|entry| filter(entry)).collect();
     call.reply.array(found.len());
     for entry in found {
         call.reply.bulk(entry.spec.name.as_bytes());

@@ -15,7 +15,7 @@ pub fn delete(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         }
         Ok(())
     })?;
-    if call.args.is(0, "unlink") {
+    if call.entry.spec.name == "unlink" {
         call.stats.lazyfreed.add(count as u64);
     }
     call.reply.integer(count);
