@@ -85,6 +85,9 @@ fn idle_time_and_frequency_are_reported_where_they_are_kept() {
     assert!(ask(&mut client, "object freq k").starts_with("-ERR An LFU maxmemory policy is not selected"));
     client.says("config set maxmemory-policy volatile-lfu", "+OK\r\n");
     assert!(ask(&mut client, "object idletime k").starts_with("-ERR An LFU maxmemory policy is selected"));
+    // Records that lie within 4 KiB may share a count.
+    let far = |client: &mut Client| client.says(&format!("set far {}", "f".repeat(5000)), "+OK\r\n");
+    far(&mut client);
     client.says("set other v", "+OK\r\n");
     (0..2).for_each(|_| client.says("get other", "$1\r\nv\r\n"));
     client.says("object freq other", ":2\r\n");
@@ -102,6 +105,7 @@ fn idle_time_and_frequency_are_reported_where_they_are_kept() {
     // The count goes on with the key, and a key that comes from elsewhere was not read here.
     client.says("set other w", "+OK\r\n");
     client.says("object freq other", ":3\r\n");
+    far(&mut client);
     client.send("dump other\r\n");
     let bytes = client.line()[1..].parse::<usize>().unwrap();
     let mut payload = vec![0; bytes + 2];
