@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use duramen::{Create, Durability, MediumKind, Options, Store};
+use duramen_server::import::replica::Origin;
 use duramen_server::log::counted;
 use duramen_stream::run::{
     Existing, Keep, MemoryLimit, Progress, Running, Start, check_script, open_store, show_notices,
@@ -38,8 +39,8 @@ pub struct Args {
     /// 1 for jobs without keyed state, whose rows stay in order]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// A running server, HOST:PORT: tables of connector 'duramen' are in the store that it serves. With --store, each
-    /// checkpoint's results reach it in one transaction, exactly once
+    /// A running server, HOST:PORT or redis[s]://[[USER]:PASSWORD@]HOST[:PORT]: tables of connector 'duramen' are in the
+    /// store that it serves. With --store, each checkpoint's results reach it in one transaction, exactly once
     #[arg(long, value_name = "ADDRESS")]
     attach: Option<String>,
     /// Memory for job state, in bytes, for all threads; larger state spills to unlinked files next to the store
@@ -107,15 +108,38 @@ pub struct Script {
     pub memory: Option<usize>,
 }
 
+/// The server of `--attach`: `HOST:PORT`, or an address as `import --from` takes it.
+fn attached(address: &str) -> Result<Origin, String> {
+    if address.contains("://") {
+        return address.parse();
+    }
+    let (host, port) = address.rsplit_once(':').ok_or("--attach wants HOST:PORT")?;
+    let port = port.parse().map_err(|_| format!("--attach {address}: {port:?} is no port"))?;
+    let host = host.trim_matches(['[', ']']).to_owned();
+    Ok(Origin { host, port, user: None, password: None, tls: None })
+}
+
 impl Script {
     pub fn run(&self, store: Option<&Open>) -> Result<Answer, Failure> {
         let refused = |error| with_title(&self.title, error);
         show_notices(|text| eprintln!("duramen: {text}"));
         let mut session = Session::default();
         if let Some(address) = &self.attach {
-            let (host, port) = address.rsplit_once(':').ok_or("--attach wants HOST:PORT")?;
-            let port = port.parse().map_err(|_| format!("--attach {address}: {port:?} is no port"))?;
-            session.attach(host.trim_matches(['[', ']']), port, store.is_some());
+            let Origin { host, port, user, password, tls } = attached(address)?;
+            let mut options = Vec::new();
+            let mut set = |name: &str, value: Option<String>| {
+                options.extend(value.map(|value| (name.to_owned(), value)));
+            };
+            set("username", user);
+            set("password", password);
+            if let Some(tls) = tls {
+                let (cert, key) = tls.certificate.unzip();
+                set("tls", Some("true".to_owned()));
+                set("tls.cacert", tls.authorities);
+                set("tls.cert", cert);
+                set("tls.key", key);
+            }
+            session.attach_with(&host, port, store.is_some(), options);
         }
         let outcomes = session.run(&self.text).map_err(refused)?;
         let jobs = outcomes.iter().filter_map(|outcome| match outcome {

@@ -28,11 +28,16 @@ const FOLLOW_TIMEOUT: Duration = Duration::from_millis(500);
 /// The address of a server, and the credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    host: String,
-    port: u16,
-    user: Option<String>,
-    password: Option<String>,
-    tls: Option<Settings>,
+    /// Its name or IP address.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// The user that the password is of; `None`: the default user.
+    pub user: Option<String>,
+    /// The password, if one is needed.
+    pub password: Option<String>,
+    /// How to speak TLS; `None`: without.
+    pub tls: Option<Settings>,
 }
 
 impl std::str::FromStr for Origin {

@@ -39,6 +39,8 @@ struct Attached {
     host: String,
     port: u16,
     exactly_once: bool,
+    /// More options of the connector `redis`.
+    options: Vec<(String, String)>,
     /// How to connect to it, if it is in this process.
     attachment: Option<Attachment>,
 }
@@ -68,14 +70,21 @@ impl Session {
     /// `exactly_once`, which also needs a store of the job, the server gets the results of each checkpoint in one
     /// transaction; without, it gets each result at once.
     pub fn attach(&mut self, host: &str, port: u16, exactly_once: bool) {
-        self.attached = Some(Attached { host: host.to_owned(), port, exactly_once, attachment: None });
+        self.attach_with(host, port, exactly_once, Vec::new());
+    }
+
+    /// The same with more options of the connector `redis`: a user, TLS.
+    pub fn attach_with(&mut self, host: &str, port: u16, exactly_once: bool, options: Vec<(String, String)>) {
+        let host = host.to_owned();
+        self.attached = Some(Attached { host, port, exactly_once, options, attachment: None });
     }
 
     /// As [`Session::attach`] with a server in this process. It gets the results of each checkpoint in one transaction:
     /// its jobs have their own stores.
     pub fn attach_here(&mut self, attachment: Attachment) {
         let host = "this process".to_owned();
-        self.attached = Some(Attached { host, port: 0, exactly_once: true, attachment: Some(attachment) });
+        let (options, attachment) = (Vec::new(), Some(attachment));
+        self.attached = Some(Attached { host, port: 0, exactly_once: true, options, attachment });
     }
 
     /// Runs every statement of a script; if one is refused, none has an effect. INSERTs of the script into the same
@@ -146,19 +155,18 @@ impl Session {
                     let name = "scan.watermark.idle-timeout".to_owned();
                     table.options.entry(name).or_insert_with(|| timeout.clone());
                 }
-                if let Some(Attached { host, port, exactly_once, attachment }) = &self.attached
+                if let Some(Attached { host, port, exactly_once, options, attachment }) = &self.attached
                     && let Some(redis) = connectors::declared().find(|one| one.name == "redis")
                 {
                     let guarantee = if *exactly_once { "exactly-once" } else { "at-least-once" };
-                    table.attach(
-                        redis,
-                        &[
-                            ("hostname", host),
-                            ("port", &port.to_string()),
-                            ("sink.delivery-guarantee", guarantee),
-                        ],
-                        attachment.as_ref(),
-                    );
+                    let port = port.to_string();
+                    let mut all = vec![
+                        ("hostname", host.as_str()),
+                        ("port", port.as_str()),
+                        ("sink.delivery-guarantee", guarantee),
+                    ];
+                    all.extend(options.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+                    table.attach(redis, &all, attachment.as_ref());
                 }
                 self.catalog.insert(
                     &definition.name,

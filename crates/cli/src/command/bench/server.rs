@@ -23,7 +23,8 @@ pub struct Args {
     /// memcached, or NAME=COMMAND with {port} and {directory} in it; may be repeated
     #[arg(long = "server", value_name = "SERVER", conflicts_with = "address")]
     servers: Vec<Server>,
-    /// Address of a running server: HOST:PORT, the path of a Unix socket, or rediss://HOST:PORT?cacert=FILE for TLS
+    /// Address of a running server: HOST:PORT, the path of a Unix socket, or redis[s]://[USER:PASSWORD@]HOST:PORT, with
+    /// ?cacert=FILE&cert=FILE&key=FILE for TLS
     #[arg(long, default_value = "127.0.0.1:6379")]
     address: Address,
     /// redis or memcached
