@@ -614,7 +614,9 @@ fn no_way_leads_to_a_key_by_tracking_or_debug() {
 
 #[test]
 fn no_way_leads_to_a_command_by_its_first_name_once_it_has_another() {
-    let keep = ["acl", "echo", "auth", "exec", "multi", "config", "ping", "hello"];
+    // A script or a function is one of the ways.
+    let ways_to = ["eval", "fcall", "function"];
+    let keep = [&["acl", "echo", "auth", "exec", "multi", "config", "ping", "hello"][..], &ways_to].concat();
     let renamed: Vec<&str> =
         table().commands().map(|entry| entry.spec.name).filter(|name| !keep.contains(name)).collect();
     let server = Server::with(|config| {
@@ -632,13 +634,18 @@ fn no_way_leads_to_a_command_by_its_first_name_once_it_has_another() {
         config.enable_debug_command = Allowed::Yes;
     });
     let mut client = server.client();
+    client.send(encode(&words(&["FUNCTION", "LOAD", LIBRARY])));
+    client.expect("$3\r\nlib\r\n");
     let mut count = 0;
     for name in &renamed {
         let entry = table().command(name.as_bytes()).unwrap();
         let (call, _) = sample(entry, "k");
         for (way, bytes) in ways(&call) {
             let said = answers(&mut client, &bytes);
-            let unknown = format!("-ERR unknown command '{name}', with args beginning with: ");
+            let unknown = match way {
+                SCRIPT | FUNCTION => "-ERR Unknown Redis command called from script".to_owned(),
+                _ => format!("-ERR unknown command '{name}', with args beginning with: "),
+            };
             let wanted = if way == "twice in a pipeline" { 2 } else { 1 };
             let refusals = said.to_ascii_lowercase().matches(&*unknown.to_ascii_lowercase()).count();
             assert_eq!(refusals, wanted, "{name}, {way}: {said}");
