@@ -17,22 +17,25 @@ const SYSTEM: [&str; 4] = [
 
 /// TLS over a nonblocking socket.
 ///
-/// - **Invariant 1**: [`read`](Self::read) returns less than it was asked for only when the socket has no more, so that edge-triggered events
-///   suffice. [`is_ended`](Self::is_ended) reports an end that was read together with bytes.
-/// - **Invariant 2**: bytes that [`write`](Self::write) took are sent before later ones; [`send`](Self::send) sends what the socket did not take, at
-///   most one buffer of rustls.
+/// - **Invariant 1**: [`read`](Self::read) returns less than it was asked for only when the socket has no more, so that
+///   edge-triggered events suffice. [`is_ended`](Self::is_ended) reports an end that was read together with bytes.
+/// - **Invariant 2**: bytes that [`write`](Self::write) took are sent before later ones; [`send`](Self::send) sends what
+///   the socket did not take, at most one buffer of rustls.
+/// - **Invariant 3**: what arrives after the peer broke the protocol is read and dropped. rustls takes none of it, since
+///   it has sent its alert.
 pub struct TlsStream<S> {
     /// The socket.
     pub socket: S,
     /// The state of the protocol.
     pub session: Connection,
     is_ended: bool,
+    has_failed: bool,
 }
 
 impl<S: Read + Write> TlsStream<S> {
     /// A stream that has not begun its handshake.
     pub fn new(socket: S, session: impl Into<Connection>) -> Self {
-        Self { socket, session: session.into(), is_ended: false }
+        Self { socket, session: session.into(), is_ended: false, has_failed: false }
     }
 
     /// Reads decrypted bytes, and does what the handshake asks for.
@@ -40,6 +43,9 @@ impl<S: Read + Write> TlsStream<S> {
     /// # Errors
     /// `WouldBlock` when there are none, and errors of the socket or the peer.
     pub fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        if self.has_failed {
+            return self.drop_rest(room);
+        }
         let mut done = 0;
         let mut is_empty = false;
         loop {
@@ -78,8 +84,25 @@ impl<S: Read + Write> TlsStream<S> {
             match self.send() {
                 Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
                 // An alert is among what was sent.
-                _ => read.map_err(io::Error::other)?,
+                _ => read.map_err(|error| {
+                    self.has_failed = true;
+                    io::Error::other(error)
+                })?,
             };
+        }
+    }
+
+    /// Drops what arrives, until the peer ends: an end of ours before would take the alert away from it.
+    fn drop_rest(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.socket.read(room) {
+                Ok(0) => {
+                    self.is_ended = true;
+                    return Ok(0);
+                }
+                Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
+                _ => {}
+            }
         }
     }
 

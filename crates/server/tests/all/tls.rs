@@ -471,6 +471,28 @@ fn an_end_right_after_part_of_a_record_ends_the_connection() {
     eventually("they are gone", || admin.field("clients", "connected_clients") == 1);
 }
 
+/// rustls takes nothing after its alert.
+#[test]
+fn bytes_behind_a_broken_record_are_dropped_and_the_alert_arrives() {
+    let authority = Authority::new();
+    authority.sign("server", "localhost", "server");
+    let (server, port) = start(&authority, |_| {});
+    for pause in [0, 30] {
+        let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        for _ in 0..20 {
+            // After the server's end a write may fail.
+            let _ =
+                socket.write_all(&[0x5b, 0x0a, 0x27, 0x8e, 0x8e, 0xff, 0xff, 0x22, 0xff, 0x2c, 0xfc, 0x0a]);
+            std::thread::sleep(Duration::from_millis(pause));
+        }
+        let _ = socket.shutdown(std::net::Shutdown::Write);
+        let mut alert = Vec::new();
+        let end = socket.read_to_end(&mut alert);
+        assert_eq!(alert.first(), Some(&21), "pause {pause}: an alert, and then {end:?}: {alert:?}");
+    }
+    server.client().says("ping", "+PONG\r\n");
+}
+
 #[test]
 fn memcached_speaks_tls_too() {
     let authority = Authority::new();
