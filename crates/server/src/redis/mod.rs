@@ -24,7 +24,7 @@ use crate::messages::{Content, Message};
 use crate::net::{Output, Place, Protocol, Refusal, Turn};
 use crate::observe::stats::WorkerStats;
 use crate::server::Server;
-use command::{Args, table, table_renamed};
+use command::{Args, Table, table, table_renamed};
 use conversation::Conversation;
 use dispatch::Dispatcher;
 use resp::{Limits, Reply, Request, Requests};
@@ -49,6 +49,12 @@ pub struct Redis {
     dispatcher: Dispatcher,
     server: Arc<Server>,
     stats: Arc<WorkerStats>,
+}
+
+/// The commands by the names that they have here.
+fn commands(server: &Server) -> &'static Table {
+    // The start has checked the names.
+    table_renamed(&server.config().renamed_commands).unwrap_or_else(|_| table())
 }
 
 impl Protocol for Redis {
@@ -82,9 +88,7 @@ impl Protocol for Redis {
 
     fn new(server: &Arc<Server>, worker: usize) -> Self {
         let stats = Arc::clone(&server.stats[worker]);
-        // The start has checked the names.
-        let table = table_renamed(&server.config().renamed_commands).unwrap_or_else(|_| table());
-        let dispatcher = Dispatcher::new(Arc::clone(server), Arc::clone(&stats), worker, table);
+        let dispatcher = Dispatcher::new(Arc::clone(server), Arc::clone(&stats), worker, commands(server));
         Self { dispatcher, server: Arc::clone(server), stats }
     }
 
@@ -156,7 +160,7 @@ impl Protocol for Redis {
         match requests.next(input, &limits) {
             Ok(Request::Command { bytes }) => {
                 let args = Args::of(requests, input);
-                command::scripting::answer_meanwhile(command::table(), server, session, args, output)
+                command::scripting::answer_meanwhile(commands(server), server, session, args, output)
                     .then_some(bytes)
             }
             Ok(Request::Nothing { bytes }) => Some(bytes),

@@ -198,6 +198,28 @@ fn impatient() -> (Server, Client, Client) {
 const BUSY: &str =
     "-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.\r\n";
 
+/// Also while a script runs too long, a renamed command is known by its new name alone.
+#[test]
+fn a_busy_script_is_killed_by_the_name_that_the_command_has() {
+    let server = Server::with(|config| {
+        config.busy_reply_threshold = 50;
+        config.renamed_commands =
+            vec![("script".to_owned(), "my-script".to_owned()), ("shutdown".to_owned(), String::new())];
+    });
+    let (mut first, mut second, mut third) = (server.client(), server.client(), server.client());
+    first.send("eval \"while true do end\" 0\r\n");
+    until_busy(&mut second);
+    third.send("script kill\r\nshutdown nosave\r\n");
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    until_busy(&mut second);
+    second.says("my-script kill", "+OK\r\n");
+    assert!(first.line().contains("Script killed by user with SCRIPT KILL"));
+    for name in ["script", "shutdown"] {
+        assert!(third.line().starts_with(&format!("-ERR unknown command '{name}'")));
+    }
+    second.says("get k", "$-1\r\n");
+}
+
 /// Waits until the client is answered BUSY.
 fn until_busy(client: &mut Client) {
     eventually("the script is too long", || {
