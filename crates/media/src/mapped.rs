@@ -280,7 +280,7 @@ impl Mapped {
     /// A page that is not in memory is read alone, and not with as many around it as the device's read-ahead says:
     /// these are other keys'.
     fn advise_random(&self, range: Range<u64>) {
-        if matches!(self.backing, Backing::File { is_in_memory: false, .. } | Backing::Private { .. }) {
+        if self.may_be_cold() {
             let _ = self.region.advise(range, Advice::Random);
         }
     }
@@ -323,6 +323,11 @@ impl Mapped {
         from..(at.0 + bytes).next_multiple_of(PAGE_BYTES).min(self.len().next_multiple_of(PAGE_BYTES))
     }
 
+    /// Whether pages may have to be read from a device.
+    fn may_be_cold(&self) -> bool {
+        matches!(self.backing, Backing::File { is_in_memory: false, .. } | Backing::Private { .. })
+    }
+
     /// The file whose pages are read from a device when they are not in memory.
     fn device_file(&self) -> Option<&File> {
         match &self.backing {
@@ -334,7 +339,7 @@ impl Mapped {
     /// Begins to read the pages of `range` that are not in memory. Mapped files are advised as random: without this
     /// each page would be read by itself.
     fn read_ahead(&self, range: &Range<u64>) {
-        if matches!(self.backing, Backing::File { is_in_memory: false, .. } | Backing::Private { .. }) {
+        if self.may_be_cold() {
             let mut from = range.start;
             while from < range.end {
                 let end = (from + READ_AHEAD_BYTES).min(range.end);

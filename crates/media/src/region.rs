@@ -203,8 +203,7 @@ impl Region {
             // SAFETY: inside the region (invariant 1); the advice keeps content.
             match unsafe { libc::madvise(start, bytes, libc::MADV_COLLAPSE) } {
                 0 => Ok(()),
-                _ => Err(rustix::io::Errno::from_io_error(&std::io::Error::last_os_error())
-                    .unwrap_or(rustix::io::Errno::INVAL)),
+                _ => Err(last_error()),
             }
         })
     }
@@ -221,8 +220,7 @@ impl Region {
         // SAFETY: inside the region (invariant 1); `found` has a byte for each page.
         match unsafe { libc::mincore(start, bytes, found.as_mut_ptr()) } {
             0 => Ok(()),
-            _ => Err(rustix::io::Errno::from_io_error(&std::io::Error::last_os_error())
-                .unwrap_or(rustix::io::Errno::INVAL)),
+            _ => Err(last_error()),
         }
     }
 
@@ -237,6 +235,11 @@ impl Region {
         );
         (self.base.wrapping_add(range.start as usize).cast(), (range.end - range.start) as usize)
     }
+}
+
+/// The error of the last call by `libc`.
+fn last_error() -> rustix::io::Errno {
+    rustix::io::Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(rustix::io::Errno::INVAL)
 }
 
 impl Drop for Region {
