@@ -261,6 +261,8 @@ pub enum Mutant {
     EvictedInPlaceUncounted,
     /// The slot of a damaged record stays in place among keys that its leaf cannot distinguish, and splits cut there.
     DamagedPlacedByGuess,
+    /// A block that was given back is used before it has space again.
+    TakenBackWithoutSpace,
 }
 
 static PLANTED: AtomicU8 = AtomicU8::new(0);
@@ -315,7 +317,7 @@ pub const MODELLED: [Mutant; 35] = [
 ];
 
 /// Bugs that the crash driver finds.
-pub const ALL: [Mutant; 40] = [
+pub const ALL: [Mutant; 41] = [
     Mutant::GenerationKept,
     Mutant::TombstoneDroppedEarly,
     Mutant::StaleNotCounted,
@@ -356,4 +358,5 @@ pub const ALL: [Mutant; 40] = [
     Mutant::CommitNotLookedFor,
     Mutant::TransactionWithoutCommit,
     Mutant::PreviousNotPutBack,
+    Mutant::TakenBackWithoutSpace,
 ];

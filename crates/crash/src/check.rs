@@ -266,10 +266,10 @@ pub fn audit(setup: &Setup, store: &Sim, medium: &SimMedium, state: &State) -> R
     if found.unsealed > 0 {
         return Err(format!("{} blocks are not sealed after recovery", found.unsealed));
     }
-    if found.bytes != stats.used_bytes + stats.free_bytes {
+    if found.bytes != stats.used_bytes + stats.free_bytes + stats.given_back_bytes {
         return Err(format!(
-            "the superblock says {} bytes, the store {} used and {} free",
-            found.bytes, stats.used_bytes, stats.free_bytes
+            "the superblock says {} bytes, the store {} used, {} free, and {} given back",
+            found.bytes, stats.used_bytes, stats.free_bytes, stats.given_back_bytes
         ));
     }
     let used = found.record_bytes;

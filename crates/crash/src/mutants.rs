@@ -152,6 +152,11 @@ static LOST: [(Lost, &str); 13] = [
         ),
         "page/every-write",
     ),
+    // The hole is punched before the header of the block that is given back is durable.
+    (
+        lost!("GivenBackBeforeHeader", "log", "given_back.rs", "fn give_back", "self.sync_or_poison()?;"),
+        "page/every-write",
+    ),
     // A freed block of several extents is made one extent long before the others have headers.
     (
         lost!(

@@ -168,6 +168,8 @@ pub struct Setup {
     pub clock: Arc<AtomicU64>,
     /// Events that are forced in small stores.
     pub tuning: Tuning,
+    /// Space that is not needed is given back.
+    pub gives_back: bool,
     /// A bug of the medium's: flushes leave out the last line of unaligned ranges.
     pub flush_short: bool,
     /// The number of each key, made when first needed.
@@ -235,7 +237,13 @@ impl Setup {
         // One in six: transactions that span several blocks, half of them aborted.
         let spans = Rng::new(seed ^ 0x7370_616e_7300).one_in(6);
         extents += if spans { 16 } else { 0 };
+        // Two in three give space back at once, in short pieces.
+        let mut space = Rng::new(seed ^ 0x7370_6163_6500);
+        let gives_back = !space.one_in(3);
+        tuning.give_back_after = Duration::ZERO;
+        tuning.give_back_bytes_min = extent_bytes * (2 + space.below(20));
         let mut setup = Self {
+            gives_back,
             seed,
             case,
             index,
@@ -421,6 +429,7 @@ impl Setup {
             tuning: self.tuning.clone(),
             // The head alone is a large part of a small store.
             compaction_dead_percent: if self.tuning.compaction_bytes_min.is_some() { 5 } else { 25 },
+            keep_free_bytes: if self.gives_back { 0 } else { u64::MAX },
             boot_id: Some(id),
             ..Options::default()
         }

@@ -280,6 +280,11 @@ pub struct Options {
     /// 90: lower saves space, higher saves work. In a small store 45 percent may be dead, up to 64 MiB or a sixteenth
     /// of `len_max`, until the medium has no more room, unless less than 25 is requested.
     pub compaction_dead_percent: u32,
+    /// Free space that the store keeps, in bytes, besides a sixteenth of what it uses and the reserve for deletes. What
+    /// is free beyond that for some seconds is given back to the file system, by punching holes: the file stays as
+    /// long as it was, and takes less space (on tmpfs: less memory). Growth takes it back first. Default 64 MiB;
+    /// `u64::MAX`: nothing is given back. Ignored on DAX devices.
+    pub keep_free_bytes: u64,
     /// Whether the store has a background thread that commits, compacts and sweeps. Default true. Without it, call
     /// [`Store::maintain`](crate::Store::maintain).
     pub background: bool,
@@ -323,6 +328,7 @@ impl Default for Options {
             on_progress: None,
             compaction_bytes_per_second: 0,
             compaction_dead_percent: DEAD_PERCENT,
+            keep_free_bytes: 64 << 20,
             background: true,
             clock: None,
             hash_mask: u64::MAX,
@@ -430,6 +436,7 @@ impl Options {
             ways: self.ways,
             prefault: self.prefault,
             fault_later: true,
+            back_later: true,
             ..MediaOptions::default()
         };
         Ok(Mapped::open(path, &media)?)

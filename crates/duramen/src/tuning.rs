@@ -27,6 +27,10 @@ pub struct Tuning {
     /// Background compaction ignores up to this many dead bytes, however small the store is; `None`: depends on the
     /// extent.
     pub compaction_bytes_min: Option<u64>,
+    /// How long space must have been free before it is given back.
+    pub give_back_after: std::time::Duration,
+    /// The minimum that is given back in one piece, in bytes.
+    pub give_back_bytes_min: u64,
     /// The minimum of used bytes at which a close writes an index checkpoint.
     pub close_checkpoint_bytes_min: u64,
     /// The minimum of bytes written between two checkpoints of the index.
@@ -45,6 +49,9 @@ impl Default for Tuning {
             // So that a small store does not jump; a writer that must wait for growth waits for one step of it.
             growth_bytes_min: 1 << 20,
             compaction_bytes_min: None,
+            // A store that is cleared and filled again keeps its space.
+            give_back_after: std::time::Duration::from_secs(10),
+            give_back_bytes_min: 256 << 10,
             // Smaller stores are read, and thereby verified, in a tenth of a second.
             close_checkpoint_bytes_min: 64 << 20,
             checkpoint_bytes_min: 64 << 20,

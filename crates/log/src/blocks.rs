@@ -12,6 +12,8 @@
 //!      │                                           Block::retire_damaged
 //!      │  Blocks::open_checkpoint                    Block::free
 //!      └───────────────────▶ Checkpoint ────────────────────────────────────────▶ Free
+//!      │  Blocks::give_back                          Block::free
+//!      └───────────────────▶ GivenBack ─────────────────────────────────────────▶ Free
 //! ```
 //!
 //! Recovery begins with the blocks it finds: [`Blocks::found`].
@@ -53,6 +55,8 @@ pub enum Use {
     Damaged = 4,
     /// Holds a part of an index checkpoint, and no records.
     Checkpoint = 5,
+    /// Has no space behind its header's page: see [`crate::given_back`].
+    GivenBack = 6,
 }
 
 /// No record of the block expires.
@@ -103,6 +107,7 @@ impl Block {
             3 => Use::Retired,
             4 => Use::Damaged,
             5 => Use::Checkpoint,
+            6 => Use::GivenBack,
             _ => Use::Free,
         }
     }
@@ -196,7 +201,12 @@ impl Block {
 
     /// Nothing points to it any more, durably. (Recovery also frees blocks that it found sealed and empty.)
     pub fn free(&self) {
-        self.change(&[Use::Retired, Use::Checkpoint, Use::Sealed], Use::Free);
+        self.change(&[Use::Retired, Use::Checkpoint, Use::GivenBack, Use::Sealed], Use::Free);
+    }
+
+    /// Recovery found it sealed and empty: it may have no space.
+    pub fn found_given_back(&self) {
+        self.change(&[Use::Sealed], Use::GivenBack);
     }
 
     pub fn live(&self) -> u32 {
@@ -438,6 +448,11 @@ impl Blocks {
     /// Free extents become a run of an index checkpoint.
     pub fn open_checkpoint(&self, extent: Extent, extents: u32, generation: Generation) {
         self.enter(extent, extents, generation, Use::Checkpoint);
+    }
+
+    /// Free extents become a block without space.
+    pub fn give_back(&self, extent: Extent, extents: u32, generation: Generation) {
+        self.enter(extent, extents, generation, Use::GivenBack).set_tail(HEADER_BYTES);
     }
 
     /// Recovery found a block, which may hold cells.

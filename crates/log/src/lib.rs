@@ -19,6 +19,7 @@ pub mod durability;
 mod error;
 mod finalizing;
 pub mod format;
+mod given_back;
 pub mod open_block;
 pub mod phase;
 pub mod reachable;
@@ -177,7 +178,7 @@ impl<M: Medium> Log<M> {
     /// Bytes of extents that are not free.
     pub fn used_bytes(&self) -> u64 {
         let space = self.space();
-        u64::from(space.extents() - space.free_extents()) * self.extent_bytes
+        u64::from(space.backed_extents() - space.free_extents()) * self.extent_bytes
     }
 
     /// Makes all acknowledged writes durable.

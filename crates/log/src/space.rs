@@ -119,6 +119,10 @@ pub struct Space {
     extent_bytes: u64,
     /// Extents that puts may take, the reserve included. Extents beyond it come from an earlier, higher limit. 0: all.
     limit: u32,
+    /// Blocks that were given back: first extent and length. See [`crate::given_back`].
+    given_back: BTreeMap<u32, u32>,
+    /// Their extents.
+    given_back_extents: u32,
     /// How often the limit was set: a writer that found no room tries again when it changes.
     limits_set: u32,
     incarnation: u32,
@@ -148,7 +152,7 @@ impl Space {
     /// The minimum reserve: `A`, and as much for everything else.
     fn reserve_least(&self) -> u32 {
         let most = RESERVE_DELETES + 2 * AMPLE_BYTES_MAX.div_ceil(self.extent_bytes) as u32;
-        (self.extents / RESERVE_SHARE).min(most).max(RESERVE_EXTENTS)
+        (self.backed_extents() / RESERVE_SHARE).min(most).max(RESERVE_EXTENTS)
     }
 
     /// A block that is longer than its first record needs has at most this many extents, so that compaction always has
@@ -166,7 +170,7 @@ impl Space {
     /// `D`: it grows with the store, as does the number of elements that one command can delete.
     fn for_deletes(&self) -> u32 {
         let most = u32::try_from(DELETES_BYTES_MAX / self.extent_bytes).unwrap_or(u32::MAX);
-        (self.extents / DELETES_SHARE).min(most).max(self.reserve_least() - self.for_compaction())
+        (self.backed_extents() / DELETES_SHARE).min(most).max(self.reserve_least() - self.for_compaction())
     }
 
     /// Extents that an allocation for this purpose must leave free.
@@ -254,6 +258,74 @@ impl Space {
         self.extents = extents;
     }
 
+    /// Extents of the store that have space.
+    pub fn backed_extents(&self) -> u32 {
+        self.extents - self.given_back_extents
+    }
+
+    /// Extents of blocks that were given back.
+    pub fn given_back_extents(&self) -> u32 {
+        self.given_back_extents
+    }
+
+    /// A block was given back.
+    pub fn note_given_back(&mut self, extent: Extent, extents: u32) {
+        let before = self.given_back.insert(extent.0, extents);
+        assert!(before.is_none(), "the block at extent {} is given back twice", extent.0);
+        self.given_back_extents += extents;
+    }
+
+    /// The blocks that were given back, in order.
+    pub fn given_back(&self) -> impl Iterator<Item = (Extent, u32)> {
+        self.given_back.iter().map(|(&extent, &extents)| (Extent(extent), extents))
+    }
+
+    /// The first of the blocks that were given back.
+    pub fn first_given_back(&self) -> Option<(Extent, u32)> {
+        self.given_back.first_key_value().map(|(&extent, &extents)| (Extent(extent), extents))
+    }
+
+    /// Such a block has space again.
+    pub fn take_back(&mut self, extent: Extent) {
+        let extents = self.given_back.remove(&extent.0).unwrap_or(0);
+        self.given_back_extents -= extents;
+        self.give(extent, extents);
+    }
+
+    /// Takes free extents that are to be given back: pieces of `least` to `most` extents, from the end of the medium
+    /// on, while more than the reserve and `kept` extents stay free, and the spare among them.
+    pub fn take_surplus(&mut self, kept: u32, least: u32, most: u32) -> Vec<(Extent, u32)> {
+        let mut surplus = self.surplus(kept);
+        let mut taken = Vec::new();
+        let runs: Vec<(u32, u32)> = self.runs();
+        for (start, length) in runs.into_iter().rev() {
+            let (mut end, spare) = (start + length, self.ample_extents_max());
+            while end - start >= least && surplus >= least {
+                let extents = (end - start).min(most).min(surplus);
+                // The rest of this run, or another one, is the spare.
+                let others = self.by_extents.iter().rev().find(|&&(_, other)| other != start);
+                let rest = end - start - extents;
+                if others.map_or(0, |&(length, _)| length).max(rest) < spare {
+                    break;
+                }
+                end -= extents;
+                taken.extend(self.withhold(end, end + extents));
+                surplus -= extents;
+            }
+        }
+        taken
+    }
+
+    /// Free extents beyond the reserve and `kept`, which puts do not need soon. Beyond the limit nothing is kept.
+    pub fn surplus(&self, kept: u32) -> u32 {
+        let needed = self.backed_extents() - self.free + self.reserve();
+        let kept = match self.limit {
+            0 => kept,
+            limit => kept.min(limit.saturating_sub(needed)),
+        };
+        self.free.saturating_sub(self.reserve() + kept)
+    }
+
     pub fn free_extents(&self) -> u32 {
         self.free
     }
@@ -273,7 +345,7 @@ impl Space {
 
     /// Extents beyond the limit.
     fn beyond(&self) -> u32 {
-        if self.limit == 0 { 0 } else { self.extents.saturating_sub(self.limit) }
+        if self.limit == 0 { 0 } else { self.backed_extents().saturating_sub(self.limit) }
     }
 
     /// The most extents that the store may have; 0: as many as the medium has.

@@ -64,6 +64,33 @@ fn reaches(file: BorrowedFd<'_>, end: u64) -> bool {
     rustix::fs::fstat(file).map_or(true, |found| found.st_size as u64 >= end)
 }
 
+/// Takes the space of `range` of `file` away, where the file system can: it then reads as zero.
+pub(crate) fn punch(file: &File, range: &Range<u64>) {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let _ = retry_on_intr(|| rustix::fs::fallocate(file, flags, range.start, range.end - range.start));
+}
+
+/// The parts of `range` of `file` that have data, or may have. Reading the others would take memory for them.
+pub(crate) fn with_data(file: &File, range: Range<u64>) -> Vec<Range<u64>> {
+    let (mut parts, mut at) = (Vec::new(), range.start);
+    while at < range.end {
+        let from = match rustix::fs::seek(file, SeekFrom::Data(at)) {
+            Ok(from) => from,
+            Err(Errno::NXIO) => break,
+            // Unknown: as if all had data.
+            Err(_) => at,
+        };
+        if from >= range.end {
+            break;
+        }
+        let to = rustix::fs::seek(file, SeekFrom::Hole(from)).unwrap_or(range.end);
+        let part = from & !(PAGE_BYTES - 1)..to.next_multiple_of(PAGE_BYTES).min(range.end);
+        at = part.end;
+        parts.push(part);
+    }
+    parts
+}
+
 /// The length of the file before a growth to `range`, for [`cut_back`] if that fails.
 ///
 /// # Errors

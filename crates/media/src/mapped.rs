@@ -37,6 +37,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// The kernel reads ahead at most `read_ahead_kb` of the device for each call, which is 128 KiB by default.
 const READ_AHEAD_BYTES: u64 = 128 << 10;
 
+/// In a range of this length parts without space are looked for before it is mapped: tmpfs would give them some.
+const HOLES_BYTES_MIN: u64 = 64 << 10;
+
 // 1024: the most devices any platform interleaves is 16; far above it is a slip of the keyboard.
 const WAYS_MAX: u32 = 1024;
 
@@ -61,6 +64,7 @@ pub struct Mapped {
     huge_pages: bool,
     prefault: bool,
     fault_later: bool,
+    back_later: bool,
     stripe_bytes: u64,
     ways: u32,
 }
@@ -238,6 +242,7 @@ impl Mapped {
             huge_pages: options.huge_pages,
             prefault: options.prefault,
             fault_later: options.fault_later,
+            back_later: options.back_later,
             stripe_bytes: options.stripe_bytes.unwrap_or(topology::STRIPE_BYTES),
             ways: options.ways.or(region.and_then(|r| r.mappings)).unwrap_or(topology::WAYS),
         })
@@ -252,17 +257,21 @@ impl Mapped {
         let range = 0..length.next_multiple_of(PAGE_BYTES);
         match &self.backing {
             Backing::Shm { file, .. } => {
-                if !shm::is_backed(file) {
+                if !self.back_later && !shm::is_backed(file) {
                     file::back(file, &self.path, backed)?;
                 }
                 file::map(&self.region, file.as_fd(), &self.path, range.clone())?;
             }
             Backing::File { file, .. } => {
-                file::back(file, &self.path, backed)?;
+                if !self.back_later {
+                    file::back(file, &self.path, backed)?;
+                }
                 file::map(&self.region, file.as_fd(), &self.path, range.clone())?;
             }
             Backing::Fsdax { file, .. } => {
-                file::back(file, &self.path, backed)?;
+                if !self.back_later {
+                    file::back(file, &self.path, backed)?;
+                }
                 fsdax::map(&self.region, file, &self.path, range.clone())?;
             }
             Backing::Private { file, .. } => {
@@ -326,6 +335,32 @@ impl Mapped {
     /// Whether pages may have to be read from a device.
     fn may_be_cold(&self) -> bool {
         matches!(self.backing, Backing::File { is_in_memory: false, .. } | Backing::Private { .. })
+    }
+
+    /// The file that has the space of the medium, if it is one that can be given back in parts.
+    fn sparse_file(&self) -> Option<&File> {
+        match &self.backing {
+            Backing::File { file, .. } | Backing::Shm { file, .. } | Backing::Fsdax { file, .. } => {
+                Some(file)
+            }
+            Backing::Devdax { .. } | Backing::Private { .. } | Backing::Volatile => None,
+        }
+    }
+
+    /// The parts of a range that have space, where some may have none.
+    fn parts_to_read(&self, pages: Range<u64>) -> Vec<Range<u64>> {
+        match self.sparse_file() {
+            Some(file) if self.back_later && pages.end - pages.start >= HOLES_BYTES_MIN => {
+                file::with_data(file, pages)
+            }
+            _ => vec![pages],
+        }
+    }
+
+    /// The whole pages in a range.
+    fn whole_pages(&self, at: Offset, bytes: u64) -> Range<u64> {
+        self.place(at, bytes);
+        at.0.next_multiple_of(PAGE_BYTES)..(at.0 + bytes) & !(PAGE_BYTES - 1)
     }
 
     /// The file whose pages are read from a device when they are not in memory.
@@ -634,10 +669,12 @@ impl Bytes for Mapped {
         let pages = self.pages_of(at, bytes);
         let mut found = Vec::new();
         if !pages.is_empty() {
-            if pages.end - pages.start > PAGE_BYTES {
-                self.read_ahead(&pages);
+            for part in self.parts_to_read(pages) {
+                if part.end - part.start > PAGE_BYTES {
+                    self.read_ahead(&part);
+                }
+                self.probe(part, &mut found);
             }
-            self.probe(pages, &mut found);
         }
         found
     }
@@ -790,6 +827,35 @@ impl Device for Mapped {
         Ok(())
     }
 
+    fn gives_back(&self) -> bool {
+        self.sparse_file().is_some() || matches!(self.backing, Backing::Volatile)
+    }
+
+    fn give_back(&self, at: Offset, bytes: u64) {
+        let pages = self.whole_pages(at, bytes);
+        if pages.is_empty() {
+            return;
+        }
+        match self.sparse_file() {
+            Some(file) => file::punch(file, &pages),
+            None if matches!(self.backing, Backing::Volatile) => self.region.clear_memory(&pages),
+            None => {}
+        }
+    }
+
+    fn back(&self, at: Offset, bytes: u64) -> Result<()> {
+        let pages = self.pages_of(at, bytes);
+        // tmpfs counts its blocks exactly, and takes long to look at the pages of a large file.
+        let is_whole = |file| matches!(self.backing, Backing::Shm { .. }) && shm::is_backed(file);
+        match self.sparse_file() {
+            Some(file) if !pages.is_empty() && !is_whole(file) => {
+                // The file may end within the last page.
+                file::back(file, &self.path, pages.start..pages.end.min(self.len()))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn prepare(&self, at: Offset, bytes: u64) -> Result<()> {
         self.place(at, bytes);
         match &self.backing {
@@ -799,8 +865,7 @@ impl Device for Mapped {
     }
 
     fn reuse(&self, at: Offset, bytes: u64) {
-        self.place(at, bytes);
-        let pages = at.0.next_multiple_of(PAGE_BYTES)..(at.0 + bytes) & !(PAGE_BYTES - 1);
+        let pages = self.whole_pages(at, bytes);
         let Some(file) = self.device_file().filter(|_| !pages.is_empty()) else { return };
         let mut found = Vec::new();
         if self.region.in_memory(&pages, &mut found).is_ok() {
@@ -817,7 +882,7 @@ impl Device for Mapped {
         }
         let pages = self.pages_of(at, bytes);
         if !pages.is_empty() {
-            self.fault_in_range(pages);
+            self.parts_to_read(pages).into_iter().for_each(|part| self.fault_in_range(part));
         }
     }
 

@@ -239,6 +239,26 @@ pub trait Device {
     /// [`Device::len_max`]; what was usable before stays so.
     fn grow(&self, len: u64) -> Result<()>;
 
+    /// Whether [`Device::give_back`] gives anything back.
+    fn gives_back(&self) -> bool {
+        false
+    }
+
+    /// Gives the space of the whole pages in `bytes` bytes at `at` back to the file system or the machine, where the
+    /// medium can; their content is lost. From then on nothing may load from these pages or store to them, until
+    /// [`Device::back`] was called for them. After a crash the pages may have space or none.
+    fn give_back(&self, _at: Offset, _bytes: u64) {}
+
+    /// Gives space to those of the `bytes` bytes at `at` that have none; they read as zero. The others keep their
+    /// content. With [`MediaOptions::back_later`](crate::MediaOptions::back_later) it must be called for all that is
+    /// stored to.
+    ///
+    /// # Errors
+    /// `OutOfSpace` when the file system has none.
+    fn back(&self, _at: Offset, _bytes: u64) -> Result<()> {
+        Ok(())
+    }
+
     /// Makes `bytes` bytes at `at`, whose content does not matter, cheap to store to a little at a time with a
     /// [`Persistent::sync`] after each. Their content is then as it was, or zero, or a mixture. For media of `Page`
     /// granularity whose space is new; does nothing on the others. Takes as long as writing so much.

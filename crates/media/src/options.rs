@@ -111,6 +111,11 @@ pub struct MediaOptions {
     /// caller then calls [`Device::fault_in`](crate::Device::fault_in). Default: false.
     pub fault_later: bool,
 
+    /// Whether the parts of an existing file that have no space get none at the open, which then leaves what
+    /// [`Device::give_back`](crate::Device::give_back) gave back. The caller calls
+    /// [`Device::back`](crate::Device::back) before it stores. Default: false.
+    pub back_later: bool,
+
     /// Whether to ask for huge pages where the medium can have them (`Shm`, `Volatile`); the others
     /// have what their device has. Default: true. Refusal by the kernel is not an error: see
     /// [`crate::Mapped::small_pages_advice`].
@@ -133,6 +138,7 @@ impl Default for MediaOptions {
             ways: None,
             prefault: false,
             fault_later: false,
+            back_later: false,
             huge_pages: true,
         }
     }

@@ -190,6 +190,13 @@ impl Region {
         rustix::io::retry_on_intr(|| unsafe { mm::madvise(start, bytes, advice) })
     }
 
+    /// Takes the pages of a `range` of mapped memory away: it then reads as zero.
+    pub(crate) fn clear_memory(&self, range: &Range<u64>) {
+        let (start, bytes) = self.piece(range);
+        // SAFETY: inside the region (invariant 1). The caller says that nobody uses the content; memory stays mapped.
+        let _ = unsafe { mm::madvise(start, bytes, Advice::LinuxDontNeed) };
+    }
+
     /// Puts a mapped `range` of whole huge pages on huge pages, now. Its content stays; parts without content are
     /// zeroed.
     ///

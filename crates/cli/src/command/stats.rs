@@ -34,6 +34,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
     let numbers = [
         ("keys", stats.keys),
         ("medium_bytes", stats.medium_bytes),
+        ("given_back_bytes", stats.given_back_bytes),
         ("used_bytes", stats.used_bytes),
         ("live_bytes", stats.live_bytes),
         ("dead_bytes", stats.dead_bytes),

@@ -14,6 +14,10 @@ pub struct Stats {
     pub keys: u64,
     /// Bytes that the medium has.
     pub medium_bytes: u64,
+    /// Bytes of these that have no space, since the store does not need them: see [`Options::keep_free_bytes`].
+    ///
+    /// [`Options::keep_free_bytes`]: crate::Options::keep_free_bytes
+    pub given_back_bytes: u64,
     /// Bytes of blocks in use, live or dead.
     pub used_bytes: u64,
     /// Bytes of blocks in use, less the bytes known to be dead.
@@ -90,9 +94,10 @@ impl Stats {
         let maintenance = &core.maintenance;
         let (records, log) = (&maintenance.records, &maintenance.records.log);
         let totals = log.epochs().totals();
-        let (extents, free) = {
+        let (extents, free, given_back) = {
             let space = log.space();
-            (u64::from(space.extents()), u64::from(space.free_extents()))
+            let numbers = (space.backed_extents(), space.free_extents(), space.given_back_extents());
+            (u64::from(numbers.0), u64::from(numbers.1), u64::from(numbers.2))
         };
         let used_bytes = (extents - free) * log.extent_bytes;
         let compaction = &maintenance.compaction;
@@ -105,6 +110,7 @@ impl Stats {
         Self {
             keys: records.tables.keys(),
             medium_bytes: log.medium.len(),
+            given_back_bytes: given_back * log.extent_bytes,
             used_bytes,
             live_bytes: used_bytes.saturating_sub(totals.dead_bytes),
             dead_bytes: totals.dead_bytes,

@@ -250,7 +250,8 @@ impl<M: Medium> Maintenance<M> {
         }
         // For transactions that are active or not finalized the checkpoint has the previous records: their blocks are
         // read.
-        let mut before = self.blocks_where(|state| matches!(state, Use::Sealed | Use::Damaged));
+        let mut before =
+            self.blocks_where(|state| matches!(state, Use::Sealed | Use::Damaged | Use::GivenBack));
         before.retain(|kept| !self.log().blocks.at(kept.extent).is_pinned());
         Some(before)
     }
@@ -349,7 +350,14 @@ impl<M: Medium> Maintenance<M> {
             return Ok(None);
         }
         root.runs = old.iter().chain(&runs.taken).copied().collect();
+        // Its run may have come from a block that was given back.
+        let is_there = |kept: &Kept| {
+            kept.tail != block::HEADER_BYTES
+                || !matches!(self.log().blocks.at(kept.extent).state(), Use::Free | Use::Checkpoint)
+        };
+        root.blocks.retain(is_there);
         let root = root.encode();
+        let bytes = root.len() as u64;
         let Some(at) = runs.put(&root)? else { return Ok(None) };
         self.log().medium.drain();
         // Also commits the records that slots pointed to when they were read: with epochs by this commit, and otherwise
@@ -410,14 +418,15 @@ impl<M: Medium> Maintenance<M> {
     /// blocks to be read.
     fn kept_blocks(&self, before: Vec<Kept>, at_close: bool) -> Vec<Kept> {
         let mut now = self.blocks_where(|state| match state {
-            Use::Sealed | Use::Damaged => true,
+            Use::Sealed | Use::Damaged | Use::GivenBack => true,
             Use::Free | Use::Checkpoint => false,
             Use::Open | Use::Retired => at_close,
         });
         let before: HashMap<_, _> = before.into_iter().map(|kept| (kept.extent, kept.generation)).collect();
         let revived = lock(&self.checkpoints.revived).take().unwrap_or_default();
         for kept in &mut now {
-            let is_sealed = matches!(self.log().blocks.at(kept.extent).state(), Use::Sealed | Use::Damaged);
+            let state = self.log().blocks.at(kept.extent).state();
+            let is_sealed = matches!(state, Use::Sealed | Use::Damaged | Use::GivenBack);
             // The checkpoint's slots say that such a tombstone is dead, and its live bytes include it.
             let is_revived = revived.contains(&kept.extent);
             if !is_sealed || is_revived || before.get(&kept.extent) != Some(&kept.generation) {

@@ -8,6 +8,7 @@ use duramen_log::appender::Appender;
 use duramen_log::durability::{Activity, Epochs};
 use duramen_log::format::{Extent, Owner};
 use duramen_log::sync::atomic::{AtomicU32, AtomicU64};
+use duramen_log::sync::time::Instant;
 use duramen_log::sync::{Arc, Mutex, MutexGuard, lock, rank};
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
@@ -45,6 +46,8 @@ pub(crate) struct Compactor {
     /// Packing gained nothing since blocks were last freed.
     pub(crate) pack_gained_nothing: bool,
     pub(crate) retire_queue: RetireQueue,
+    /// Since when space is free that may be given back.
+    pub(crate) surplus_since: Option<Instant>,
     /// The next keys and blocks to evict.
     pub(crate) queues: Queues,
     pub(crate) scratch: Vec<u8>,
@@ -63,6 +66,8 @@ pub(crate) struct Compaction {
     pub(crate) bytes_per_second: u64,
     /// Dead bytes among those used, in percent, before background compaction begins.
     pub(crate) dead_percent: u32,
+    /// Free bytes that are not given back.
+    pub(crate) keep_free_bytes: u64,
     pub rounds: AtomicU64,
     pub moved_bytes: AtomicU64,
     pub freed_extents: AtomicU64,
@@ -91,6 +96,7 @@ impl Compaction {
                 recounts_put_off: 0,
                 pack_gained_nothing: false,
                 retire_queue: RetireQueue::default(),
+                surplus_since: None,
                 queues: Queues::default(),
                 scratch: Vec::new(),
             }),
@@ -100,6 +106,7 @@ impl Compaction {
             retired_bytes: AtomicU64::new(0),
             bytes_per_second: options.compaction_bytes_per_second,
             dead_percent: options.compaction_dead_percent,
+            keep_free_bytes: options.keep_free_bytes,
             rounds: AtomicU64::new(0),
             moved_bytes: AtomicU64::new(0),
             freed_extents: AtomicU64::new(0),

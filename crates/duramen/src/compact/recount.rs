@@ -78,7 +78,7 @@ impl<M: Medium> Maintenance<M> {
             if unknown.is_empty() {
                 break;
             }
-            if matches!(state, Use::Free | Use::Checkpoint | Use::Retired) {
+            if matches!(state, Use::Free | Use::Checkpoint | Use::GivenBack | Use::Retired) {
                 continue;
             }
             if is_in_the_way() {

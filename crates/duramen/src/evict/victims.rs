@@ -154,7 +154,7 @@ impl<M: Medium> Maintenance<M> {
     fn counter_sizing(&self) -> CounterSizing {
         let (extents, free, limit) = {
             let space = self.log().space();
-            (space.extents(), space.free_extents(), space.limit())
+            (space.backed_extents(), space.free_extents(), space.limit())
         };
         let of = |extents: u32| u64::from(extents) * self.log().extent_bytes;
         let most = if limit == 0 { u64::MAX } else { of(limit.max(extents)) };
@@ -174,7 +174,7 @@ impl<M: Medium> Maintenance<M> {
 
     /// Whether the store evicts now: it has a policy, and cannot grow.
     fn is_full(&self, space: &Space) -> bool {
-        let at_limit = space.limit() != 0 && space.extents() >= space.limit();
+        let at_limit = space.limit() != 0 && space.backed_extents() >= space.limit();
         self.evictor.eviction().is_some() && (at_limit || self.growth.is_at_end(space.extents()))
     }
 
@@ -183,7 +183,7 @@ impl<M: Medium> Maintenance<M> {
         if !self.is_full(space) {
             return Growth::is_low(self.log(), space);
         }
-        let extents = if space.limit() == 0 { space.extents() } else { space.limit() };
+        let extents = if space.limit() == 0 { space.backed_extents() } else { space.limit() };
         let bytes = u64::from(extents) * self.log().extent_bytes;
         let low = (bytes / LOW_SHARE).min(LOW_BYTES_MAX);
         // Blocks that were moved out of are free soon.

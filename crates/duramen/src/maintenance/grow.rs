@@ -1,4 +1,5 @@
-//! Growth of the store. [`Growth::grow`] describes the order in which extents become the store's.
+//! Growth of the store. [`Growth::grow`] describes the order in which extents become the store's. What was given back is
+//! taken back first ([`Log::take_back`]).
 
 use crate::Result;
 use crate::tuning::Phase;
@@ -87,11 +88,14 @@ impl Growth {
     pub(crate) fn grow<M: Medium>(&self, log: &Log<M>, least: u32) -> Result<bool> {
         let (before, reserve) = {
             let space = log.space();
-            (space.extents(), space.reserve())
+            (space.backed_extents(), space.reserve())
         };
         let _growing = lock(&self.growing);
-        let extents = log.space().extents();
-        if extents != before {
+        let (extents, backed_before, limit) = {
+            let space = log.space();
+            (space.extents(), space.backed_extents(), space.limit())
+        };
+        if backed_before != before {
             return Ok(true);
         }
         // Retry after a second, so that an enlarged file system is noticed.
@@ -103,16 +107,18 @@ impl Growth {
         }
         log.epochs().check_writable()?;
         let least = u64::from(least + reserve);
-        let bytes =
-            (u64::from(extents) * log.extent_bytes / GROWTH_SHARE).clamp(self.bytes_min, GROWTH_BYTES_MAX);
+        let bytes = (u64::from(backed_before) * log.extent_bytes / GROWTH_SHARE)
+            .clamp(self.bytes_min, GROWTH_BYTES_MAX);
         let ample = bytes.div_ceil(log.extent_bytes).max(least);
         let len_max = log.medium.len_max().min(MEDIUM_BYTES_MAX);
-        let limit = match log.space().limit() {
-            0 => u32::MAX,
-            limit => limit,
+        let allowed = match limit {
+            0 => u64::from(u32::MAX),
+            limit => u64::from(limit.saturating_sub(backed_before)),
         };
-        let extents_max =
-            (len_max / log.extent_bytes).min(u64::from(limit)).saturating_sub(u64::from(extents));
+        if log.take_back(ample.min(allowed) as u32)? {
+            return Ok(true);
+        }
+        let extents_max = (len_max / log.extent_bytes).saturating_sub(u64::from(extents)).min(allowed);
         // Extents that the medium already has beyond the store's cost nothing.
         let backed = (log.medium.len() / log.extent_bytes).saturating_sub(u64::from(extents)).min(ample);
         let mut last_error = None;

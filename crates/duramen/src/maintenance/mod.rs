@@ -1,5 +1,6 @@
 //! The background work of a store: compaction, growth, index checkpoints, verification, and the thread that runs them.
 
+pub(crate) mod give_back;
 pub(crate) mod grow;
 pub(crate) mod room;
 pub(crate) mod run;

@@ -120,6 +120,7 @@ impl<M: Medium> Maintenance<M> {
         self.recount(&mut compactor);
         self.shrink(&mut compactor);
         self.reclaim(&mut compactor, false);
+        more |= self.give_space_back(&mut compactor)?;
         // Where it takes the device's time, a little in each tick.
         more |= self.verify(&mut compactor) && self.log().medium.granularity() != Granularity::Page;
         Ok(Some(more))

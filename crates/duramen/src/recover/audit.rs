@@ -84,7 +84,7 @@ impl<M: Medium> Accounts<'_, M> {
         for (extent, block, state) in self.blocks.walk(0..self.extents) {
             let bytes = match state {
                 Use::Damaged => return Vec::new(),
-                Use::Free | Use::Checkpoint | Use::Retired => continue,
+                Use::Free | Use::Checkpoint | Use::GivenBack | Use::Retired => continue,
                 Use::Sealed => block.tail(),
                 Use::Open => self.blocks.bytes(block),
             };

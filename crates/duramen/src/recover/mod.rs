@@ -381,10 +381,28 @@ fn attach<M: Medium>(
 }
 
 impl Recovered {
+    /// Gives space to all that may be stored to: the store may have been copied without its zeroes.
+    fn back<M: Medium>(&self, medium: &M) -> Result<()> {
+        let extent_bytes = u64::from(self.superblock.extent_bytes);
+        let mut from = 0;
+        for (extent, extents) in self.space.given_back() {
+            let at = u64::from(extent.0) * extent_bytes;
+            // With the page of the header.
+            medium.back(Offset(from), (at + PAGE_BYTES).min(medium.len()) - from)?;
+            from = (u64::from(extent.0) + u64::from(extents)) * extent_bytes;
+        }
+        let end = u64::from(self.superblock.extents) * extent_bytes;
+        if from < end {
+            medium.back(Offset(from), end - from)?;
+        }
+        Ok(())
+    }
+
     /// Makes the decisions of recovery durable. Afterwards every block is sealed or free.
     pub(crate) fn adopt<M: Medium>(&self, medium: &M) -> Result<()> {
         let extent_bytes = u64::from(self.superblock.extent_bytes);
         let offset = |extent: Extent| Offset(u64::from(extent.0) * extent_bytes);
+        self.back(medium)?;
         // Counts from the next incarnation on, whose base is above it.
         let epoch = Epoch(self.epoch_base.0 - 1);
         for (data, outcome) in &self.outcomes {

@@ -126,8 +126,18 @@ impl<'a, M: Medium> Tally<'a, M> {
     /// Adds the blocks that a checkpoint kept.
     fn add_kept(&mut self) {
         for kept in &self.heads.plan.kept {
+            if kept.tail == block::HEADER_BYTES && kept.extents > 1 && kept.damage == Damage::None {
+                self.add_given_back(kept.extent, kept.extents);
+                continue;
+            }
             self.add_block(kept.extent, kept.extents, kept.tail);
         }
+    }
+
+    /// Counts a block that was given back, or looks so: sealed, and without records.
+    fn add_given_back(&mut self, extent: Extent, extents: u32) {
+        self.blocks.at(extent).found_given_back();
+        self.space.note_given_back(extent, extents);
     }
 
     fn add_read(&mut self, outcomes: Vec<(DataBlock, Outcome)>) {
@@ -139,6 +149,11 @@ impl<'a, M: Medium> Tally<'a, M> {
             if outcome.holds || !outcome.damage.is_empty() {
                 self.add_block(data.extent, data.header.extents, outcome.tail);
                 self.outcomes.push((data, outcome));
+                continue;
+            }
+            let counts = |(tail, epoch)| tail == block::HEADER_BYTES && self.heads.cut.keeps(epoch);
+            if data.header.extents > 1 && data.header.seal.is_some_and(counts) {
+                self.add_given_back(data.extent, data.header.extents);
                 continue;
             }
             self.blocks.at(data.extent).free();

@@ -12,6 +12,7 @@ mod evict;
 mod examples;
 mod format;
 mod full;
+mod give_back;
 mod limits;
 mod locks;
 mod misuse;

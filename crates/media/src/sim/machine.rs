@@ -53,6 +53,9 @@ struct Machine {
     /// Ranges that cannot be read, and whether there are any.
     poisoned: Mutex<Vec<Range<u64>>>,
     is_poisoned: AtomicBool,
+    /// Ranges without space; the flag says whether there are any.
+    given_back: Mutex<Vec<Range<u64>>>,
+    has_given_back: AtomicBool,
 }
 
 /// A simulated medium. Clones are the same medium: one goes into the store, and the test keeps another.
@@ -112,6 +115,8 @@ impl SimMedium {
                 flush_short: AtomicBool::new(false),
                 poisoned: Mutex::default(),
                 is_poisoned: AtomicBool::new(false),
+                given_back: Mutex::default(),
+                has_given_back: AtomicBool::new(false),
             }),
         }
     }
@@ -173,6 +178,10 @@ impl SimMedium {
         self.machine.is_poisoned.store(true, Release);
     }
 
+    fn given_back(&self) -> MutexGuard<'_, Vec<Range<u64>>> {
+        self.machine.given_back.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn poisoned(&self) -> MutexGuard<'_, Vec<Range<u64>>> {
         self.machine.poisoned.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -209,6 +218,14 @@ impl SimMedium {
         if self.machine.is_poisoned.load(Acquire) {
             let dead = self.unreadable(at, bytes);
             assert!(dead.is_empty(), "SIGBUS: {bytes} bytes at {at} of the simulated medium were accessed");
+        }
+        if self.machine.has_given_back.load(Acquire) {
+            let given_back = self.given_back();
+            let holds = |range: &Range<u64>| range.start < at.0 + bytes && at.0 < range.end;
+            assert!(
+                !given_back.iter().any(holds),
+                "SIGBUS: {bytes} bytes at {at} of the simulated medium were accessed, which were given back"
+            );
         }
     }
 
@@ -405,6 +422,39 @@ impl Device for SimMedium {
             self.note(Kind::Grow, 0, len);
             self.machine.len.store(len, Release);
         }
+        Ok(())
+    }
+
+    fn gives_back(&self) -> bool {
+        true
+    }
+
+    /// The content is zero, or as it was, in any mixture after a crash: no other store comes before.
+    fn give_back(&self, at: Offset, bytes: u64) {
+        let pages = at.0.next_multiple_of(PAGE_BYTES)..(at.0 + bytes) & !(PAGE_BYTES - 1);
+        if pages.is_empty() || self.is_off() {
+            return;
+        }
+        let zeroes = vec![0; (pages.end - pages.start) as usize];
+        self.store(Offset(pages.start), &[&zeroes]);
+        self.given_back().push(pages);
+        self.machine.has_given_back.store(true, Release);
+    }
+
+    fn back(&self, at: Offset, bytes: u64) -> Result<()> {
+        point(Point::Grow, at.0);
+        if self.is_off() {
+            return Err(power_is_off());
+        }
+        if !self.machine.has_given_back.load(Acquire) {
+            return Ok(());
+        }
+        let mut given_back = self.given_back();
+        let is_in = |range: &Range<u64>| range.start >= at.0 && range.end <= at.0 + bytes;
+        if self.machine.growth_refused.load(Relaxed) && given_back.iter().any(is_in) {
+            return Err(Error::new(ErrorKind::OutOfSpace, "the simulated file system has no more space"));
+        }
+        given_back.retain(|range| !is_in(range));
         Ok(())
     }
 

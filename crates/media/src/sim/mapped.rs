@@ -196,6 +196,18 @@ impl Device for Mapped {
         either!(self, medium => medium.grow(len))
     }
 
+    fn gives_back(&self) -> bool {
+        either!(self, medium => medium.gives_back())
+    }
+
+    fn give_back(&self, at: Offset, bytes: u64) {
+        either!(self, medium => medium.give_back(at, bytes));
+    }
+
+    fn back(&self, at: Offset, bytes: u64) -> Result<()> {
+        either!(self, medium => medium.back(at, bytes))
+    }
+
     fn prepare(&self, at: Offset, bytes: u64) -> Result<()> {
         either!(self, medium => medium.prepare(at, bytes))
     }

@@ -592,6 +592,24 @@ const STORAGE: &[Directive] = &[
         }
     ),
     directive!(
+        "duramen-keep-free",
+        false,
+        "Free space in bytes that the store keeps, besides a sixteenth of what it uses. What is free beyond that \
+         for ten seconds goes back to the file system (on /dev/shm: memory): the file stays as long as it was and \
+         takes less space. `all`: nothing goes back.",
+        |c| match c.keep_free {
+            u64::MAX => "all".to_owned(),
+            bytes => bytes.to_string(),
+        },
+        |c, v| {
+            c.keep_free = match v[0] {
+                "all" => u64::MAX,
+                text => value::bytes(text, 0, u64::MAX - 1)?,
+            };
+            Ok(())
+        }
+    ),
+    directive!(
         "duramen-small-collection-bytes-max",
         false,
         "Maximum bytes of a hash, list, set, sorted set or stream that is stored as one record; each write \

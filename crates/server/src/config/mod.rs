@@ -108,6 +108,8 @@ pub struct Config {
     pub recovery_threads: usize,
     pub compaction_rate: u64,
     pub compaction_dead_percent: u32,
+    /// Free bytes that stay; `u64::MAX`: all.
+    pub keep_free: u64,
     pub small_collection_bytes_max: u64,
     /// The thresholds at which Redis converts a value to another encoding.
     pub thresholds: Thresholds,
@@ -259,6 +261,7 @@ impl Default for Config {
             recovery_threads: 0,
             compaction_rate: 0,
             compaction_dead_percent: 25,
+            keep_free: 64 << 20,
             small_collection_bytes_max: duramen_structures::SMALL_COLLECTION_BYTES_MAX_DEFAULT as u64,
             thresholds: Thresholds::default(),
             on_corruption: OnCorruption::Refuse,

@@ -364,6 +364,7 @@ fn duramen(text: &mut Text, facts: &Facts<'_>) {
         ("store_deleted", u64::from(facts.server.is_store_deleted())),
         ("keys", store.keys),
         ("medium_bytes", store.medium_bytes),
+        ("given_back_bytes", store.given_back_bytes),
         ("used_bytes", store.used_bytes),
         ("live_bytes", store.live_bytes),
         ("free_bytes", store.free_bytes),

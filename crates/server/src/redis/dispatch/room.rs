@@ -23,7 +23,8 @@ impl Dispatcher {
         // Which of the two limits was reached: the medium may be smaller than `maxmemory`.
         let is_medium = || {
             let (store, maxmemory) = (self.server.keyspace.store(), self.server.config().maxmemory);
-            maxmemory == 0 || store.stats().medium_bytes < maxmemory
+            let stats = store.stats();
+            maxmemory == 0 || stats.medium_bytes - stats.given_back_bytes < maxmemory
         };
         let error = if error == OUT_OF_SPACE && is_medium() { FULL } else { error };
         self.server.log_full(&error);

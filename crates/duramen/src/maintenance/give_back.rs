@@ -1,0 +1,50 @@
+//! When space is given back: see [`duramen_log::given_back`] for how.
+
+use crate::Result;
+use crate::compact::compactor::Compactor;
+use crate::maintenance::Maintenance;
+use duramen_log::format::Extent;
+use duramen_log::sync::atomic::Ordering::Relaxed;
+use duramen_log::sync::time::Instant;
+use duramen_media::Medium;
+
+/// This share of what is used stays free.
+const KEPT_SHARE: u64 = 16;
+/// Space is given back in pieces of at most this, since growth takes whole pieces back.
+const PIECE_BYTES_MAX: u64 = 8 << 20;
+/// Pieces that are given back in one round.
+const PIECES_MAX: usize = 64;
+
+impl<M: Medium> Maintenance<M> {
+    /// Gives back what has been free for a while, beyond what the store keeps. A part of it at a time; returns whether
+    /// there may be more.
+    pub(crate) fn give_space_back(&self, compactor: &mut Compactor) -> Result<bool> {
+        let log = self.log();
+        let (keep, tuning) = (self.compaction.keep_free_bytes, &self.records.tuning);
+        if keep == u64::MAX || !log.medium.gives_back() || log.epochs().check_writable().is_err() {
+            return Ok(false);
+        }
+        let kept = keep.max(log.used_bytes() / KEPT_SHARE).div_ceil(log.extent_bytes);
+        let kept = u32::try_from(kept).unwrap_or(u32::MAX);
+        let least =
+            u32::try_from(tuning.give_back_bytes_min.div_ceil(log.extent_bytes)).unwrap_or(u32::MAX).max(2);
+        let is_resting = self.compaction.retired.load(Relaxed) == 0 && !self.wants_compaction();
+        if !is_resting || log.space().surplus(kept) < least {
+            compactor.surplus_since = None;
+            return Ok(false);
+        }
+        let since = *compactor.surplus_since.get_or_insert_with(Instant::now);
+        if since.elapsed() < tuning.give_back_after {
+            return Ok(false);
+        }
+        let most = u32::try_from(PIECE_BYTES_MAX / log.extent_bytes).unwrap_or(u32::MAX).max(least);
+        let _growing = self.growth.pause();
+        let mut pieces: Vec<(Extent, u32)> = log.space().take_surplus(kept, least, most);
+        let rest = pieces.split_off(pieces.len().min(PIECES_MAX));
+        rest.iter().for_each(|&(extent, extents)| log.space().give(extent, extents));
+        if !pieces.is_empty() {
+            log.give_back(&pieces)?;
+        }
+        Ok(!rest.is_empty())
+    }
+}
