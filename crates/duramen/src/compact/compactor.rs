@@ -7,7 +7,7 @@ use crate::table::retired::RetiredTable;
 use duramen_log::appender::Appender;
 use duramen_log::durability::{Activity, Epochs};
 use duramen_log::format::{Extent, Owner};
-use duramen_log::sync::atomic::{AtomicU32, AtomicU64};
+use duramen_log::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use duramen_log::sync::time::Instant;
 use duramen_log::sync::{Arc, Mutex, MutexGuard, lock, rank};
 use std::collections::HashMap;
@@ -48,6 +48,8 @@ pub(crate) struct Compactor {
     pub(crate) retire_queue: RetireQueue,
     /// Since when space is free that may be given back.
     pub(crate) surplus_since: Option<Instant>,
+    /// Bytes that writers have written, and since when.
+    pub(crate) written: (u64, Instant),
     /// The next keys and blocks to evict.
     pub(crate) queues: Queues,
     pub(crate) scratch: Vec<u8>,
@@ -66,6 +68,8 @@ pub(crate) struct Compaction {
     pub(crate) bytes_per_second: u64,
     /// Dead bytes among those used, in percent, before background compaction begins.
     pub(crate) dead_percent: u32,
+    /// Nobody has written for a while: compaction goes on to give space back.
+    pub(crate) is_resting: AtomicBool,
     /// Free bytes that are not given back.
     pub(crate) keep_free_bytes: u64,
     pub rounds: AtomicU64,
@@ -97,6 +101,7 @@ impl Compaction {
                 pack_gained_nothing: false,
                 retire_queue: RetireQueue::default(),
                 surplus_since: None,
+                written: (0, Instant::now()),
                 queues: Queues::default(),
                 scratch: Vec::new(),
             }),
@@ -106,6 +111,7 @@ impl Compaction {
             retired_bytes: AtomicU64::new(0),
             bytes_per_second: options.compaction_bytes_per_second,
             dead_percent: options.compaction_dead_percent,
+            is_resting: AtomicBool::new(false),
             keep_free_bytes: options.keep_free_bytes,
             rounds: AtomicU64::new(0),
             moved_bytes: AtomicU64::new(0),

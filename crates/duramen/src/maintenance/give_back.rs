@@ -16,6 +16,17 @@ const PIECE_BYTES_MAX: u64 = 8 << 20;
 const PIECES_MAX: usize = 64;
 
 impl<M: Medium> Maintenance<M> {
+    /// Notes whether nobody has written for a while.
+    fn note_rest(&self, compactor: &mut Compactor) {
+        let moved = self.compaction.moved_bytes.load(Relaxed);
+        let written = self.log().epochs().totals().written_bytes.wrapping_sub(moved);
+        if compactor.written.0 != written {
+            compactor.written = (written, Instant::now());
+        }
+        let rests = compactor.written.1.elapsed() >= self.records.tuning.give_back_after;
+        self.compaction.is_resting.store(rests, Relaxed);
+    }
+
     /// Gives back what has been free for a while, beyond what the store keeps. A part of it at a time; returns whether
     /// there may be more.
     pub(crate) fn give_space_back(&self, compactor: &mut Compactor) -> Result<bool> {
@@ -24,6 +35,7 @@ impl<M: Medium> Maintenance<M> {
         if keep == u64::MAX || !log.medium.gives_back() || log.epochs().check_writable().is_err() {
             return Ok(false);
         }
+        self.note_rest(compactor);
         let kept = keep.max(log.used_bytes() / KEPT_SHARE).div_ceil(log.extent_bytes);
         let kept = u32::try_from(kept).unwrap_or(u32::MAX);
         let least =

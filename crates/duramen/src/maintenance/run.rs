@@ -13,6 +13,8 @@ use std::time::Duration;
 
 /// A block is worth moving when at least this share of it, in percent, is dead.
 const DEAD_PERCENT_MIN: u64 = 5;
+/// While nobody writes, compaction goes on until this share of the used space is dead, and space can be given back.
+const RESTING_DEAD_PERCENT: u32 = 10;
 /// Background compaction ignores this many dead bytes, however small the store is ...
 const DEAD_BYTES_MIN: u64 = 256 << 10;
 /// ... and nine twentieths of the store, up to this, where the medium can grow. That is less than the half at which
@@ -65,7 +67,11 @@ impl<M: Medium> Maintenance<M> {
             Some(least) => least,
             None => DEAD_BYTES_MIN.max(16 * self.log().extent_bytes).max(self.dead_bytes_spare(used)),
         };
-        dead > least && dead * 100 > used * u64::from(self.compaction.dead_percent)
+        let percent = match self.compaction.is_resting.load(Relaxed) {
+            true => self.compaction.dead_percent.min(RESTING_DEAD_PERCENT),
+            false => self.compaction.dead_percent,
+        };
+        dead > least && dead * 100 > used * u64::from(percent)
     }
 
     /// How many bytes of a small store may be dead, whatever share is allowed. Otherwise compaction would move all its
