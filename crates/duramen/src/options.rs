@@ -269,6 +269,9 @@ pub struct Options {
     /// Maps new space when the store grows, and in the background after an open the parts that it did not read, instead
     /// of at first touch. Default true.
     pub prefault: bool,
+    /// Whether each page of the process stays in memory once it was used: of the medium, the index and all else. They
+    /// must fit. Needs an unlimited RLIMIT_MEMLOCK or CAP_IPC_LOCK. Default false.
+    pub lock_memory: bool,
     /// Threads that recovery uses; 0 means one per core. Default 0.
     pub recovery_threads: usize,
     /// Called with recovery's progress.
@@ -324,6 +327,7 @@ impl Default for Options {
             stripe_bytes: None,
             ways: None,
             prefault: true,
+            lock_memory: false,
             recovery_threads: 0,
             on_progress: None,
             compaction_bytes_per_second: 0,

@@ -107,9 +107,13 @@ pub(crate) fn is_blank(region: &Region, device: &Device) -> bool {
     let head = region.base().cast_const().cast::<u64>();
     (0..words).all(|index| {
         // SAFETY: below the device's length, all of which is mapped, aligned as the region's base is.
-        let word = unsafe { head.wrapping_add(index).read_volatile() };
-        word == 0 || word == ERASED
+        is_unused(unsafe { head.wrapping_add(index).read_volatile() })
     })
+}
+
+/// Whether nobody wants a word in the head of a device: it is zero or [`ERASED`].
+pub(crate) fn is_unused(word: u64) -> bool {
+    word == 0 || word == ERASED
 }
 
 #[cfg(test)]

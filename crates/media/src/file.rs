@@ -19,7 +19,7 @@ use crate::persist::page::{self, Syncs};
 use crate::region::Region;
 use crate::{Error, ErrorKind, PAGE_BYTES, Result};
 use rustix::fd::{AsFd, BorrowedFd};
-use rustix::fs::{FallocateFlags, IFlags, SeekFrom};
+use rustix::fs::{FallocateFlags, FileType, IFlags, SeekFrom, Stat};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::mm::MapFlags;
 use std::fs::File;
@@ -59,9 +59,10 @@ pub(crate) fn back(file: &File, path: &Path, range: Range<u64>) -> Result<()> {
     Ok(())
 }
 
-/// Whether the file is at least `end` long, or does not say how long it is.
+/// Whether the file is at least `end` long, or does not say how long it is, as a device does not.
 fn reaches(file: BorrowedFd<'_>, end: u64) -> bool {
-    rustix::fs::fstat(file).map_or(true, |found| found.st_size as u64 >= end)
+    let is_device = |found: &Stat| FileType::from_raw_mode(found.st_mode) == FileType::BlockDevice;
+    rustix::fs::fstat(file).map_or(true, |found| found.st_size as u64 >= end || is_device(&found))
 }
 
 /// Takes the space of `range` of `file` away, where the file system can: it then reads as zero.

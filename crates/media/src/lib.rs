@@ -51,6 +51,7 @@
 #[cfg(not(all(target_os = "linux", target_endian = "little", target_pointer_width = "64")))]
 compile_error!("Duramen maps media on 64-bit little-endian Linux only");
 
+mod block_device;
 mod devdax;
 mod error;
 pub mod fault;

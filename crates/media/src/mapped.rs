@@ -23,7 +23,7 @@ use crate::topology::{self, NdRegion, PersistenceDomain, Sysfs};
 use crate::{
     Bytes, Device, Error, ErrorKind, Granularity, LINE_BYTES, Offset, PAGE_BYTES, Persistent, Result,
 };
-use crate::{devdax, file, fsdax, process, shm, volatile};
+use crate::{block_device, devdax, file, fsdax, process, shm, volatile};
 use rustix::fd::AsFd;
 use rustix::mm::Advice;
 use std::fs::File;
@@ -86,9 +86,10 @@ enum Backing {
         huge: bool,
         refused: AtomicBool,
     },
-    /// `is_in_memory`: its file system loses it with the power.
+    /// `is_in_memory`: its file system loses it with the power. `is_device`: a block device, which is used whole.
     File {
         is_in_memory: bool,
+        is_device: bool,
         file: Owned,
         syncs: Syncs,
     },
@@ -134,7 +135,7 @@ impl Mapped {
             return Ok(mapped);
         }
         let sysfs = Sysfs::default();
-        let Opened { file, path, kind, length } = opening::open(path, options, &sysfs)?;
+        let Opened { file, path, kind, is_device, length } = opening::open(path, options, &sysfs)?;
         if options.read_only && kind == MediumKind::Devdax {
             return Err(Error::new(
                 ErrorKind::Unsupported,
@@ -142,14 +143,15 @@ impl Mapped {
             ));
         }
         let mut mapped = match kind {
-            MediumKind::Devdax => Self::open_device(file, path, options, &sysfs)?,
+            MediumKind::Devdax => Self::open_dax_device(file, path, options, &sysfs)?,
+            _ if is_device => Self::open_block_device(file, path, length, options)?,
             _ => Self::open_file(file, path, kind, length, options, &sysfs)?,
         };
         mapped.backing.keep();
         Ok(mapped)
     }
 
-    fn open_device(file: Owned, path: PathBuf, options: &MediaOptions, sysfs: &Sysfs) -> Result<Self> {
+    fn open_dax_device(file: Owned, path: PathBuf, options: &MediaOptions, sysfs: &Sysfs) -> Result<Self> {
         let number = metadata(&file, &path)?.rdev();
         let number = (rustix::fs::major(number), rustix::fs::minor(number));
         let device = devdax::inspect(sysfs, number, &path, options)?;
@@ -160,9 +162,22 @@ impl Mapped {
             devdax::map(&mapped.region, file, &mapped.path, &device)?;
         }
         mapped.is_new = devdax::is_blank(&mapped.region, &device);
-        opening::check_create(options.create, mapped.is_new, MediumKind::Devdax, &mapped.path)?;
+        opening::check_create(options.create, mapped.is_new, true, &mapped.path)?;
         mapped.fault_in_at_open(0..device.len);
         mapped.set_len(device.len, &mapped.growing());
+        Ok(mapped)
+    }
+
+    fn open_block_device(file: Owned, path: PathBuf, size: u64, options: &MediaOptions) -> Result<Self> {
+        let length = block_device::length(size, &path, options)?;
+        let is_new = block_device::is_blank(&file, &path, length)?;
+        opening::check_create(create_of(options), is_new, true, &path)?;
+        let backing = match options.read_only {
+            true => Backing::Private { file, kind: MediumKind::File },
+            false => Backing::File { is_in_memory: false, is_device: true, file, syncs: Syncs::default() },
+        };
+        let mapped = Self::reserve(path, backing, length, is_new, options)?;
+        mapped.adopt(length)?;
         Ok(mapped)
     }
 
@@ -175,8 +190,7 @@ impl Mapped {
         sysfs: &Sysfs,
     ) -> Result<Self> {
         let is_new = file::is_blank(&file, length);
-        let create = if options.read_only { Create::OpenExisting } else { options.create };
-        opening::check_create(create, is_new, kind, &path)?;
+        opening::check_create(create_of(options), is_new, false, &path)?;
         if length == 0 {
             file::keep_in_place(&file);
         }
@@ -191,7 +205,10 @@ impl Mapped {
                 let number = (rustix::fs::major(number), rustix::fs::minor(number));
                 Backing::Fsdax { file, region: sysfs.region_of_block(number) }
             }
-            _ => Backing::File { is_in_memory: shm::is_in_memory(&file), file, syncs: Syncs::default() },
+            _ => {
+                let is_in_memory = shm::is_in_memory(&file);
+                Backing::File { is_in_memory, is_device: false, file, syncs: Syncs::default() }
+            }
         };
         let mapped = Self::reserve(path, backing, length, is_new, options)?;
         if length > 0 {
@@ -217,6 +234,7 @@ impl Mapped {
         let (len_max, align, region) = match &backing {
             Backing::Devdax { device, .. } => (device.len, device.align, device.region),
             Backing::Fsdax { region, .. } => (options.len_max, HUGE_PAGE_BYTES, *region),
+            Backing::File { is_device: true, .. } => (length, HUGE_PAGE_BYTES, None),
             _ => (options.len_max, HUGE_PAGE_BYTES, None),
         };
         // A store that was made with a larger bound must still open.
@@ -262,8 +280,8 @@ impl Mapped {
                 }
                 file::map(&self.region, file.as_fd(), &self.path, range.clone())?;
             }
-            Backing::File { file, .. } => {
-                if !self.back_later {
+            Backing::File { file, is_device, .. } => {
+                if !self.back_later && !is_device {
                     file::back(file, &self.path, backed)?;
                 }
                 file::map(&self.region, file.as_fd(), &self.path, range.clone())?;
@@ -340,10 +358,12 @@ impl Mapped {
     /// The file that has the space of the medium, if it is one that can be given back in parts.
     fn sparse_file(&self) -> Option<&File> {
         match &self.backing {
-            Backing::File { file, .. } | Backing::Shm { file, .. } | Backing::Fsdax { file, .. } => {
-                Some(file)
+            Backing::File { file, is_device: false, .. }
+            | Backing::Shm { file, .. }
+            | Backing::Fsdax { file, .. } => Some(file),
+            Backing::File { .. } | Backing::Devdax { .. } | Backing::Private { .. } | Backing::Volatile => {
+                None
             }
-            Backing::Devdax { .. } | Backing::Private { .. } | Backing::Volatile => None,
         }
     }
 
@@ -570,6 +590,10 @@ fn check_options(options: &MediaOptions) -> Result<()> {
     }
 }
 
+fn create_of(options: &MediaOptions) -> Create {
+    if options.read_only { Create::OpenExisting } else { options.create }
+}
+
 fn metadata(file: &File, path: &Path) -> Result<std::fs::Metadata> {
     file.metadata().map_err(|e| Error::os(format!("cannot read the metadata of {}", path.display()), e))
 }
@@ -793,7 +817,9 @@ impl Device for Mapped {
         }
         if len > self.len_max() {
             let instead = match self.backing {
-                Backing::Devdax { .. } => "that is the device, or len_max if lower",
+                Backing::Devdax { .. } | Backing::File { is_device: true, .. } => {
+                    "that is the device, or len_max if lower"
+                }
                 _ => "open it with a larger len_max (maxmemory of a server)",
             };
             return Err(Error::new(
@@ -887,7 +913,7 @@ impl Device for Mapped {
     }
 
     fn unwritten_is_zero(&self) -> bool {
-        !matches!(self.backing, Backing::Devdax { .. })
+        !matches!(self.backing, Backing::Devdax { .. } | Backing::File { is_device: true, .. })
     }
 
     fn interleave(&self) -> (u64, u32) {
@@ -921,7 +947,7 @@ impl Device for Mapped {
 
     fn is_deleted(&self) -> bool {
         match &self.backing {
-            Backing::Devdax { .. } | Backing::Volatile => false,
+            Backing::Devdax { .. } | Backing::File { is_device: true, .. } | Backing::Volatile => false,
             Backing::Fsdax { file, .. }
             | Backing::Shm { file, .. }
             | Backing::Private { file, .. }

@@ -2,8 +2,7 @@
 //!
 //! Invariants:
 //!
-//! 1. Nothing is opened that could block or have side effects: sockets, pipes and block devices are
-//!    refused before. (No line can check it: another process may change what a path names between the look and the
+//! 1. Nothing is opened that could block or have side effects: sockets and pipes are refused before. (No line can check it: another process may change what a path names between the look and the
 //!    open. `a_path_that_cannot_hold_a_store_says_what_it_is` checks it.)
 //! 2. The file that is locked is the one that the path names, also if another opener removed and made
 //!    it again meanwhile. (No line can check it after the comparison below, since the file may be removed at any time.)
@@ -14,7 +13,7 @@ use crate::file::directory_of;
 use crate::lock::Owned;
 use crate::options::{Create, MediaOptions, MediumKind};
 use crate::topology::Sysfs;
-use crate::{Error, ErrorKind, Result, fsdax, shm};
+use crate::{Error, ErrorKind, Result, block_device, fsdax, shm};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -35,7 +34,8 @@ pub(crate) struct Opened {
     pub(crate) path: PathBuf,
     /// Never `Auto` or `Volatile`.
     pub(crate) kind: MediumKind,
-    /// Bytes in the file; 0 for a device.
+    pub(crate) is_device: bool,
+    /// Bytes in the file or block device; 0 for a DAX device.
     pub(crate) length: u64,
 }
 
@@ -57,12 +57,16 @@ pub(crate) fn open(path: &Path, options: &MediaOptions, sysfs: &Sysfs) -> Result
                 ),
             ));
         }
+        let is_block = fs::metadata(&path).is_ok_and(|found| found.file_type().is_block_device());
+        // Of a block device: nobody else has claimed it, as a mount does. Of a file: no effect.
+        let flags = if is_block && !options.read_only { libc::O_EXCL } else { 0 };
         let file = OpenOptions::new()
             .read(true)
             .write(!options.read_only)
             .create(!exists)
             .truncate(false)
             .mode(FILE_MODE)
+            .custom_flags(flags)
             .open(&path)
             .map_err(|e| cannot_open(&path, exists, options.read_only, e))?;
         let mut file = Owned::acquire(file, &path, options.read_only)?;
@@ -72,9 +76,18 @@ pub(crate) fn open(path: &Path, options: &MediaOptions, sysfs: &Sysfs) -> Result
             if !exists && found.len() == 0 {
                 file.remove_unless_kept(&path);
             }
-            let device = found.file_type().is_char_device();
-            let kind = decide(options.kind, &file, device, &path)?;
-            return Ok(Opened { file, path, kind, length: if device { 0 } else { found.len() } });
+            let is_block = found.file_type().is_block_device();
+            let is_device = is_block || found.file_type().is_char_device();
+            let kind = match is_block {
+                true => decide_block(options.kind, &path)?,
+                false => decide(options.kind, &file, is_device, &path)?,
+            };
+            let length = match is_device {
+                true if is_block => block_device::size(&file, &path)?,
+                true => 0,
+                false => found.len(),
+            };
+            return Ok(Opened { file, path, kind, is_device, length });
         }
     }
     Err(Error::new(
@@ -97,7 +110,7 @@ fn refuse_file_among_devices(path: &Path) -> Result<()> {
     Err(Error::new(
         ErrorKind::NotFound,
         format!(
-            "cannot open store {}: there is no such device; list the devices with \"daxctl list\", \
+            "cannot open store {}: there is no such device; list the devices with \"daxctl list\" or \"lsblk\", \
              or give a file elsewhere, for example below /dev/shm",
             path.display()
         ),
@@ -120,7 +133,7 @@ fn resolve(path: &Path, sysfs: &Sysfs) -> Result<(PathBuf, bool)> {
         Err(e) => return Err(cannot_open(&path, true, false, e)),
     };
     let kind = found.file_type();
-    let (what, instead) = if kind.is_file() {
+    let (what, instead) = if kind.is_file() || kind.is_block_device() {
         return Ok((path, true));
     } else if kind.is_char_device() {
         let device = (rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()));
@@ -130,12 +143,6 @@ fn resolve(path: &Path, sysfs: &Sysfs) -> Result<(PathBuf, bool)> {
         (
             "a character device, and not a DAX one",
             "give a DAX device (\"daxctl list\"), a file or a directory",
-        )
-    } else if kind.is_block_device() {
-        (
-            "a block device",
-            "make a file system on it (for persistent memory mounted with -o dax) and give a file there, \
-             or reconfigure it as devdax with ndctl",
         )
     } else if kind.is_dir() {
         ("a directory", "remove it, or give the path of a file")
@@ -156,7 +163,17 @@ fn cannot_open(path: &Path, exists: bool, read_only: bool, source: std::io::Erro
     let attempt = format!("cannot {} store {}", if exists { "open" } else { "create" }, path.display());
     let user = rustix::process::geteuid().as_raw();
     let directory = directory_of(path).display();
+    let is_busy = source.raw_os_error() == Some(libc::EBUSY);
     match crate::error::kind_of(&source) {
+        _ if is_busy => Error::with_source(
+            ErrorKind::InUse,
+            format!(
+                "{attempt}: the device is mounted, or another program has it; see \"lsblk\" and \"fuser {0}\", and unmount \
+                 it or stop that program",
+                path.display()
+            ),
+            source,
+        ),
         ErrorKind::PermissionDenied if exists => Error::os(
             format!(
                 "{attempt}: user {user} needs {} access to it and passage to {directory}",
@@ -203,11 +220,26 @@ fn decide(asked: MediumKind, file: &File, device: bool, path: &Path) -> Result<M
     }
 }
 
+/// The kind of medium that a block device is.
+fn decide_block(asked: MediumKind, path: &Path) -> Result<MediumKind> {
+    match asked {
+        MediumKind::Auto | MediumKind::File => Ok(MediumKind::File),
+        _ => Err(Error::new(
+            ErrorKind::InvalidInput,
+            format!(
+                "cannot open {} as {asked}: it is a block device; choose medium \"file\" or \"auto\", or, for persistent \
+                 memory, a file on it mounted with -o dax, or reconfigure it as devdax with ndctl",
+                path.display()
+            ),
+        )),
+    }
+}
+
 /// Whether what was found is what [`MediaOptions::create`] wants; `blank` is nothing.
 ///
 /// # Errors
 /// `NotFound`, `AlreadyExists`.
-pub(crate) fn check_create(create: Create, blank: bool, kind: MediumKind, path: &Path) -> Result<()> {
+pub(crate) fn check_create(create: Create, blank: bool, is_device: bool, path: &Path) -> Result<()> {
     match (create, blank) {
         (Create::OpenExisting, true) => Err(Error::new(
             ErrorKind::NotFound,
@@ -222,7 +254,7 @@ pub(crate) fn check_create(create: Create, blank: bool, kind: MediumKind, path: 
             format!(
                 "cannot create store {}: it holds data already; open it, choose another path, or {}",
                 path.display(),
-                if kind == MediumKind::Devdax {
+                if is_device {
                     format!("erase it (duramen erase --force --path {})", path.display())
                 } else {
                     "remove it".to_owned()

@@ -1,5 +1,11 @@
-//! What a process is to a medium: whether it is still the one that opened it, and what its allocator keeps.
+//! What a process is to a medium: whether it is still the one that opened it, what its allocator keeps, and whether
+//! the kernel may take its pages.
 
+use crate::error::bytes_text;
+use crate::{Error, ErrorKind, Result};
+use rustix::mm::MlockAllFlags;
+use rustix::process::Resource;
+use rustix::thread::CapabilitySet;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -29,6 +35,30 @@ pub(crate) fn watch_forks() {
 
 extern "C" fn forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// From now on the kernel keeps each page of this process in memory once it was used, also those of later mappings.
+///
+/// # Errors
+/// `PermissionDenied` when this process may not lock all its memory: with any lower limit a later allocation would fail.
+pub fn lock_memory() -> Result<()> {
+    let refused = |found: String| {
+        Error::new(
+            ErrorKind::PermissionDenied,
+            format!(
+                "cannot lock memory: this process may lock {found}, wanted all; raise the limit to unlimited (ulimit -l; \
+                 LimitMEMLOCK=infinity in a unit of systemd), or give the program the capability CAP_IPC_LOCK"
+            ),
+        )
+    };
+    let may_lock_all = rustix::thread::capabilities(None)
+        .is_ok_and(|found| found.effective.contains(CapabilitySet::IPC_LOCK));
+    match rustix::process::getrlimit(Resource::Memlock).current {
+        Some(limit) if !may_lock_all => return Err(refused(bytes_text(limit))),
+        _ => {}
+    }
+    let pages = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
+    rustix::mm::mlockall(pages).map_err(|errno| Error::os("cannot lock memory".to_owned(), errno))
 }
 
 // The longest that Linux takes.
@@ -92,6 +122,29 @@ pub fn return_large_allocations() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no such system calls")]
+    fn memory_is_not_locked_below_a_limit() {
+        use rustix::process::{Rlimit, getrlimit, setrlimit};
+        let locked = || std::fs::read_to_string("/proc/self/status").unwrap();
+        let before = getrlimit(Resource::Memlock);
+        let limit = 1 << 20;
+        let limits = Rlimit { current: Some(limit), ..before.clone() };
+        setrlimit(Resource::Memlock, limits).unwrap();
+        // Capabilities are the thread's own.
+        let refused = std::thread::spawn(|| {
+            let mut sets = rustix::thread::capabilities(None).unwrap();
+            sets.effective.remove(CapabilitySet::IPC_LOCK);
+            rustix::thread::set_capabilities(None, sets).unwrap();
+            lock_memory().unwrap_err()
+        });
+        let error = refused.join().unwrap();
+        setrlimit(Resource::Memlock, before).unwrap();
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+        assert!(error.to_string().contains("may lock 1 MiB, wanted all"), "{error}");
+        assert!(locked().contains("VmLck:\t       0 kB"), "{}", locked());
+    }
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no such system calls")]

@@ -399,14 +399,6 @@ fn a_path_that_cannot_hold_a_store_says_what_it_is() {
     refused(&place("none/store"), MediumKind::File, NotFound, "mkdir -p");
     refused(&place("dangling"), MediumKind::File, NotFound, "cannot create");
     refused(&place("file/store"), MediumKind::File, NotFound, "cannot");
-    let block = fs::read_dir("/dev").unwrap().flatten().map(|e| e.path()).find(|path| {
-        use std::os::unix::fs::FileTypeExt;
-        fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device())
-    });
-    match block {
-        Some(block) => refused(&block, MediumKind::Auto, InvalidInput, "a block device"),
-        None => println!("skipped one case: there is no block device here"),
-    }
 }
 
 #[test]

@@ -245,6 +245,9 @@ impl Options {
     // Without a type parameter: the engine on mapped media, which this function reaches, is compiled once, with this
     // crate, and not in each crate, test and example that opens a store.
     fn open_at(&self, path: &Path) -> Result<Store> {
+        if self.lock_memory {
+            duramen_media::process::lock_memory()?;
+        }
         let medium = self.open_medium(path)?;
         StoreOn::open_on(medium, self)
             .map_err(|e| e.context(&format!("cannot open store {}", path.display())))

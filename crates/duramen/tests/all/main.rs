@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 
+mod block_device;
 mod checkpoint;
 mod close;
 mod collections;

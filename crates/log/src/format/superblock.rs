@@ -47,6 +47,8 @@ pub const BOOT_UNKNOWN: [u8; 16] = [0; 16];
 /// created over it. It stays in the second copy until the first one is whole.
 pub const ERASED: [u8; 8] = *b"ERASED01";
 pub const ERASED_AT: usize = 120;
+/// In so many bytes of a device any file system has a byte that is not zero. The last is btrfs, at 64 KiB.
+const USED_BYTES_MAX: u64 = 2 << 20;
 const CRC_AT: usize = 12;
 const SECRET_AT: usize = 128;
 /// The first version that has a secret, and the bytes of a copy before it, so that an older store is recognized by its
@@ -258,7 +260,7 @@ impl Superblock {
                          written to is at offset {at}: the head of the store is lost; nothing was changed; run \
                          \"duramen check --salvage NEW\" to save the valid records"
                     ))),
-                    None if nothing => Ok(Found::Nothing),
+                    None if nothing && !is_used_behind_head(medium) => Ok(Found::Nothing),
                     None => Err(Error::corrupt(format!(
                         "neither superblock is whole (copy 0: {first}; copy 1: {second}): this is not a \
                          Duramen store, or its head was overwritten; check the path, or, to discard its content, \
@@ -287,6 +289,19 @@ impl Superblock {
         }
         Ok(())
     }
+}
+
+/// Whether a device, which shows what its last user left, is in use behind a head that is zero: some file systems leave
+/// their first bytes to a boot loader.
+fn is_used_behind_head<M: Medium>(medium: &M) -> bool {
+    let end = medium.len().min(USED_BYTES_MAX);
+    if medium.unwritten_is_zero() || end <= HEAD_BYTES {
+        return false;
+    }
+    // SAFETY: nothing writes to a medium before its superblock was found or made.
+    let is_zero =
+        || unsafe { medium.bytes(Offset(HEAD_BYTES), end - HEAD_BYTES) }.iter().all(|&byte| byte == 0);
+    Holes::of(medium, end).touch(HEAD_BYTES, end - HEAD_BYTES) || !is_zero()
 }
 
 /// The bytes of a copy that is whole and of the format that this build reads.

@@ -592,6 +592,17 @@ const STORAGE: &[Directive] = &[
         }
     ),
     directive!(
+        "duramen-lock-memory",
+        false,
+        "Whether pages of the store, the index and the process stay in memory once they were used. Wants \
+         LimitMEMLOCK=infinity (ulimit -l unlimited), or CAP_IPC_LOCK.",
+        |c| value::yes_no_text(c.lock_memory),
+        |c, v| {
+            c.lock_memory = value::yes_no(v[0])?;
+            Ok(())
+        }
+    ),
+    directive!(
         "duramen-keep-free",
         false,
         "Free space in bytes that the store keeps, besides a sixteenth of what it uses. What is free beyond that \

@@ -108,6 +108,7 @@ pub struct Config {
     pub recovery_threads: usize,
     pub compaction_rate: u64,
     pub compaction_dead_percent: u32,
+    pub lock_memory: bool,
     /// Free bytes that stay; `u64::MAX`: all.
     pub keep_free: u64,
     pub small_collection_bytes_max: u64,
@@ -261,6 +262,7 @@ impl Default for Config {
             recovery_threads: 0,
             compaction_rate: 0,
             compaction_dead_percent: 25,
+            lock_memory: false,
             keep_free: 64 << 20,
             small_collection_bytes_max: duramen_structures::SMALL_COLLECTION_BYTES_MAX_DEFAULT as u64,
             thresholds: Thresholds::default(),
