@@ -44,6 +44,7 @@ enum Command {
     Import(command::import::Args),
     Export(command::export::Args),
     Erase(command::erase::Args),
+    Compact(command::compact::Args),
     #[cfg(feature = "sql")]
     Sql(command::sql::Args),
     #[cfg(feature = "sql")]
@@ -87,6 +88,7 @@ fn main() -> ExitCode {
         Command::Import(args) => command::import::run(&args),
         Command::Export(args) => command::export::run(&args),
         Command::Erase(args) => command::erase::run(&args),
+        Command::Compact(args) => command::compact::run(&args),
         #[cfg(feature = "sql")]
         Command::Sql(args) => command::sql::run(&args),
         #[cfg(feature = "sql")]

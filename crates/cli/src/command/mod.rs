@@ -3,6 +3,7 @@
 #[cfg(feature = "bench")]
 pub mod bench;
 pub mod check;
+pub mod compact;
 pub mod del;
 pub mod dump;
 pub mod erase;

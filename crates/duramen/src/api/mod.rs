@@ -339,6 +339,19 @@ impl<M: Medium> StoreOn<M> {
         self.core().maintenance.maintain()
     }
 
+    /// Compacts until no block is worth it, and gives the free space back beyond [`Options::keep_free_bytes`], without
+    /// the wait that the background thread has. Takes time in proportion to the live bytes. Others may continue to
+    /// read and write. What was deleted since the last commit goes with the next call after one.
+    ///
+    /// # Errors
+    /// As [`StoreOn::commit`].
+    ///
+    /// [`Options::keep_free_bytes`]: crate::Options::keep_free_bytes
+    pub fn compact(&self) -> Result<()> {
+        self.log().epochs().check_process()?;
+        self.core().maintenance.compact_all()
+    }
+
     /// Verifies all records that the open did not read thanks to an index checkpoint, instead of leaving that to the
     /// background thread. Takes time in proportion to their bytes; returns at once when all were read. Others may
     /// continue to read and write.

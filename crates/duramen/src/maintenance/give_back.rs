@@ -1,8 +1,9 @@
-//! When space is given back: see [`duramen_log::given_back`] for how.
+//! When space is given back, by itself or since a caller wants it: see [`duramen_log::given_back`] for how.
 
 use crate::Result;
-use crate::compact::compactor::Compactor;
+use crate::compact::compactor::{Compactor, GRACE_MAX};
 use crate::maintenance::Maintenance;
+use crate::maintenance::run::DEAD_PERCENT_MIN;
 use duramen_log::format::Extent;
 use duramen_log::sync::atomic::Ordering::Relaxed;
 use duramen_log::sync::time::Instant;
@@ -36,10 +37,7 @@ impl<M: Medium> Maintenance<M> {
             return Ok(false);
         }
         self.note_rest(compactor);
-        let kept = keep.max(log.used_bytes() / KEPT_SHARE).div_ceil(log.extent_bytes);
-        let kept = u32::try_from(kept).unwrap_or(u32::MAX);
-        let least =
-            u32::try_from(tuning.give_back_bytes_min.div_ceil(log.extent_bytes)).unwrap_or(u32::MAX).max(2);
+        let (kept, least) = self.kept_and_least();
         let is_resting = self.compaction.retired.load(Relaxed) == 0 && !self.wants_compaction();
         if !is_resting || log.space().surplus(kept) < least {
             compactor.surplus_since = None;
@@ -47,6 +45,23 @@ impl<M: Medium> Maintenance<M> {
         }
         let since = *compactor.surplus_since.get_or_insert_with(Instant::now);
         if since.elapsed() < tuning.give_back_after {
+            return Ok(false);
+        }
+        self.give_surplus_back()
+    }
+
+    /// Extents that stay free, and the minimum of a piece.
+    fn kept_and_least(&self) -> (u32, u32) {
+        let log = self.log();
+        let extents = |bytes: u64| u32::try_from(bytes.div_ceil(log.extent_bytes)).unwrap_or(u32::MAX);
+        let kept = self.compaction.keep_free_bytes.max(log.used_bytes() / KEPT_SHARE);
+        (extents(kept), extents(self.records.tuning.give_back_bytes_min).max(2))
+    }
+
+    /// As [`Maintenance::give_space_back`], however long the space has been free.
+    fn give_surplus_back(&self) -> Result<bool> {
+        let (log, (kept, least)) = (self.log(), self.kept_and_least());
+        if self.compaction.keep_free_bytes == u64::MAX || !log.medium.gives_back() {
             return Ok(false);
         }
         let most = u32::try_from(PIECE_BYTES_MAX / log.extent_bytes).unwrap_or(u32::MAX).max(least);
@@ -58,5 +73,29 @@ impl<M: Medium> Maintenance<M> {
             log.give_back(&pieces)?;
         }
         Ok(!rest.is_empty())
+    }
+
+    /// Compacts until no block is worth it, and gives back what the store does not keep. Moves at most as many bytes
+    /// as the store has: others may write meanwhile, and then there is always more.
+    pub(crate) fn compact_all(&self) -> Result<()> {
+        let log = self.log();
+        let moved = || self.compaction.moved_bytes.load(Relaxed);
+        let moved_max = moved() + log.used_bytes();
+        loop {
+            let mut compactor = self.compactor();
+            self.reclaim_all_tables(&mut compactor, GRACE_MAX);
+            let retired = log.retirements.load(Relaxed);
+            self.compact_round(&mut compactor, DEAD_PERCENT_MIN)?;
+            self.reclaim(&mut compactor, true);
+            if log.retirements.load(Relaxed) == retired || moved() > moved_max {
+                break;
+            }
+        }
+        loop {
+            let _compactor = self.compactor();
+            if !self.give_surplus_back()? {
+                return Ok(());
+            }
+        }
     }
 }

@@ -12,7 +12,7 @@ use duramen_media::{Granularity, Medium};
 use std::time::Duration;
 
 /// A block is worth moving when at least this share of it, in percent, is dead.
-const DEAD_PERCENT_MIN: u64 = 5;
+pub(crate) const DEAD_PERCENT_MIN: u64 = 5;
 /// While nobody writes, compaction goes on until this share of the used space is dead, and space can be given back.
 const RESTING_DEAD_PERCENT: u32 = 10;
 /// Background compaction ignores this many dead bytes, however small the store is ...

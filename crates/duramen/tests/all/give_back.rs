@@ -120,3 +120,37 @@ fn a_store_copied_without_its_zeroes_opens_and_takes_writes() {
     cycle(&store, 1);
     check(&store, 1);
 }
+
+#[test]
+fn a_compacted_store_takes_what_lives_in_it() {
+    for background in [false, true] {
+        let dir = on_disk();
+        let path = dir.path().join("store");
+        let options = Options { background, tuning: Tuning::default(), ..options(MediumKind::File, 1 << 20) };
+        let store = options.open(&path).unwrap();
+        cycle(&store, 0);
+        let writes = std::sync::atomic::AtomicBool::new(background);
+        std::thread::scope(|scope| {
+            // Another who overwrites, so that there is always something more to compact.
+            scope.spawn(|| {
+                let mut writer = store.writer().unwrap();
+                while writes.load(std::sync::atomic::Ordering::Relaxed) {
+                    (0..100).for_each(|number: u64| {
+                        writer.put((number * 10).to_le_bytes(), value(number * 10, 0)).unwrap();
+                    });
+                }
+            });
+            store.compact().unwrap();
+            writes.store(false, std::sync::atomic::Ordering::Relaxed);
+        });
+        // With durability by interval the last blocks are free after a commit.
+        store.commit().unwrap();
+        store.compact().unwrap();
+        check(&store, 0);
+        let (stats, space) = (store.stats(), allocated(&path));
+        let reserve = stats.medium_bytes / 20;
+        assert!(space <= stats.live_bytes * 13 / 10 + (2 << 20) + reserve, "{space} of {stats:?}");
+        store.close().unwrap();
+        check(&options.open(&path).unwrap(), 0);
+    }
+}
