@@ -8,7 +8,7 @@
 //!
 //! 1. Publish the header of the block, sealed in a committed epoch, and sync it. A crash before this is durable leaves
 //!    the extents free, each with its header; after it a block without records. Recovery keeps such a block of several
-//!    extents as given back, whether the next step was done or not.
+//!    extents as given back if it has no space, and frees it otherwise: if the next step was not done, or done in part.
 //! 2. Punch the hole. The headers of the inner extents go with it; nothing reaches them any more.
 //!
 //! *Take back*:

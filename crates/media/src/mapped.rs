@@ -869,6 +869,11 @@ impl Device for Mapped {
         }
     }
 
+    fn has_space(&self, at: Offset, bytes: u64) -> bool {
+        let pages = self.whole_pages(at, bytes);
+        self.sparse_file().is_none_or(|file| pages.is_empty() || !file::with_data(file, pages).is_empty())
+    }
+
     fn back(&self, at: Offset, bytes: u64) -> Result<()> {
         let pages = self.pages_of(at, bytes);
         // tmpfs counts its blocks exactly, and takes long to look at the pages of a large file.

@@ -249,6 +249,12 @@ pub trait Device {
     /// [`Device::back`] was called for them. After a crash the pages may have space or none.
     fn give_back(&self, _at: Offset, _bytes: u64) {}
 
+    /// Whether any of the whole pages in `bytes` bytes at `at` has space with data, as far as known. Where none has, it
+    /// is as if they had been given back.
+    fn has_space(&self, _at: Offset, _bytes: u64) -> bool {
+        true
+    }
+
     /// Gives space to those of the `bytes` bytes at `at` that have none; they read as zero. The others keep their
     /// content. With [`MediaOptions::back_later`](crate::MediaOptions::back_later) it must be called for all that is
     /// stored to.

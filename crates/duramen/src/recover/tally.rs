@@ -13,7 +13,7 @@ use duramen_log::format::checkpoint::Damage;
 use duramen_log::format::{Epoch, Extent, Generation, block};
 use duramen_log::read;
 use duramen_log::space::Space;
-use duramen_media::{Medium, Offset};
+use duramen_media::{Medium, Offset, PAGE_BYTES};
 use std::ops::Range;
 
 /// The sums, and what [`Recovered`](crate::recover::Recovered) has of each block.
@@ -134,7 +134,14 @@ impl<'a, M: Medium> Tally<'a, M> {
         }
     }
 
-    /// Counts a block that was given back, or looks so: sealed, and without records.
+    /// Whether a block has space, and was not given back.
+    fn has_space_behind_header(&self, extent: Extent, extents: u32) -> bool {
+        let (at, bytes) =
+            (u64::from(extent.0) * self.source.extent_bytes, u64::from(extents) * self.source.extent_bytes);
+        self.source.medium.has_space(Offset(at + PAGE_BYTES), bytes.saturating_sub(PAGE_BYTES))
+    }
+
+    /// Counts a block that was given back: sealed, without records, and without space.
     fn add_given_back(&mut self, extent: Extent, extents: u32) {
         self.blocks.at(extent).found_given_back();
         self.space.note_given_back(extent, extents);
@@ -152,7 +159,8 @@ impl<'a, M: Medium> Tally<'a, M> {
                 continue;
             }
             let counts = |(tail, epoch)| tail == block::HEADER_BYTES && self.heads.cut.keeps(epoch);
-            if data.header.extents > 1 && data.header.seal.is_some_and(counts) {
+            let may_be = data.header.extents > 1 && data.header.seal.is_some_and(counts);
+            if may_be && !self.has_space_behind_header(data.extent, data.header.extents) {
                 self.add_given_back(data.extent, data.header.extents);
                 continue;
             }

@@ -204,6 +204,10 @@ impl Device for Mapped {
         either!(self, medium => medium.give_back(at, bytes));
     }
 
+    fn has_space(&self, at: Offset, bytes: u64) -> bool {
+        either!(self, medium => medium.has_space(at, bytes))
+    }
+
     fn back(&self, at: Offset, bytes: u64) -> Result<()> {
         either!(self, medium => medium.back(at, bytes))
     }
