@@ -19,6 +19,7 @@
 //! | `stress` | many threads work for a given time, and every read is correct |
 //! | `brim` | a full store refuses nothing that Redis does not refuse, regardless of its producers |
 //! | `bench-peers` | none: it measures Duramen and other engines |
+//! | `space` | space of deleted keys goes back to the file system, within a minute |
 //! | `cold` | a store that is not in the page cache reads little more than what is asked for |
 //! | `restart` | acknowledged data is present after each start; it also measures the time to the first reply |
 //! | `datafusion` | random SQL over random streams gives DataFusion's results |
@@ -61,6 +62,7 @@ mod restart;
 mod script_speed;
 mod server;
 mod side_by_side;
+mod space;
 mod target;
 mod tidy;
 mod torture;
@@ -197,6 +199,8 @@ enum Check {
     /// One step of that, in a process of its own
     #[command(hide = true)]
     ColdChild(cold::ChildSettings),
+    /// Measures what a store takes after most of its keys were deleted, cycle after cycle, with kills
+    Space(space::Settings),
     /// Compares large hashes, lists and sorted sets with redis-server's: memory, waits of other clients during growth,
     /// and deletions. Or compares the memory of items with memcached's
     Millions(millions::Settings),
@@ -276,6 +280,7 @@ fn run(check: Check) -> Result<bool> {
         Check::Restart(settings) => restart::run(&repository(), &settings),
         Check::Cold(settings) => cold::run(&settings),
         Check::ColdChild(settings) => cold::run_child(&settings),
+        Check::Space(settings) => space::run(&settings),
         Check::Millions(settings) => millions::run(&repository(), &settings),
         Check::MemoryFigures(settings) => bench_mem_check::run(&repository(), &settings),
         Check::TortureChild(settings) => torture::child::run(&settings),

@@ -148,11 +148,20 @@ impl Server {
 
     /// The private memory of the process, in KiB: the store's is shared.
     pub fn resident_kib(&self) -> Result<u64> {
+        self.status_kib("RssAnon:")
+    }
+
+    /// The memory of its files that the process has mapped and that is resident, in KiB.
+    pub fn shared_kib(&self) -> Result<u64> {
+        Ok(self.status_kib("RssShmem:")? + self.status_kib("RssFile:")?)
+    }
+
+    fn status_kib(&self, field: &str) -> Result<u64> {
         let path = format!("/proc/{}/status", self.child.id());
         let status = fs::read_to_string(&path).attempt(|| format!("read {path}"))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
         let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").trim().parse().ok());
-        kib.ok_or_else(|| Failure::new(format!("{path} has no line RssAnon in kB")))
+        kib.ok_or_else(|| Failure::new(format!("{path} has no line {field} in kB")))
     }
 
     /// Opens a new client connection.
