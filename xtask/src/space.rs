@@ -1,7 +1,7 @@
 //! `cargo xtask space`: what a server's store takes after most of its keys were deleted.
 //!
 //! In each cycle all keys are written, nine of ten are deleted, and the space of the file is observed until it is at
-//! most [`SHARE`] of what lives, and the floor. In every fifth cycle the server is killed at a random moment, started
+//! most [`SHARE`] of what the records take that live, and the floor. In every fifth cycle the server is killed at a random moment, started
 //! again, and asked for all keys that it must have. After the last cycle the same is seen of an eviction limit that is
 //! lowered, and of FLUSHALL.
 //!
@@ -21,6 +21,8 @@ const SHARE: f64 = 1.3;
 /// ... and this: what the store keeps free, which is the server's setting here, and its reserve for deletes.
 const FLOOR: u64 = KEEP + (8 << 20);
 const KEEP: u64 = 16 << 20;
+/// What a record takes besides its value: its head and key.
+const RECORD_BYTES: u64 = 48;
 const WAIT_MAX: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(60);
 /// One of so many keys stays.
@@ -77,13 +79,14 @@ pub fn run(settings: &Settings) -> Result<bool> {
                 store.kill()?;
             }
             let name = format!("{cycle}{}", if is_killed { ", killed" } else { "" });
-            is_good &= store.observe(directory, &name, full)?;
+            let lives = settings.keys.div_ceil(KEPT) * (settings.value_bytes as u64 + RECORD_BYTES);
+            is_good &= store.observe(directory, &name, full, (lives as f64 * SHARE) as u64)?;
             is_good &= store.check(cycle)?;
         }
         is_good &= store.evict(directory)?;
         let full = store.space()?;
         store.call(&["FLUSHALL"])?;
-        is_good &= store.observe(directory, "FLUSHALL", full)?;
+        is_good &= store.observe(directory, "FLUSHALL", full, 0)?;
     }
     Ok(is_good)
 }
@@ -205,12 +208,12 @@ impl<'a> Store<'a> {
             .ok_or_else(|| Failure::new(format!("INFO has no number {field}")))
     }
 
-    /// Waits until the file takes little more than what lives in it; prints a line.
-    fn observe(&mut self, directory: &Path, name: &str, full: u64) -> Result<bool> {
+    /// Waits until the file takes at most `most` bytes and the floor; prints a line.
+    fn observe(&mut self, directory: &Path, name: &str, full: u64, most: u64) -> Result<bool> {
         let begun = Instant::now();
         loop {
             let (space, live) = (self.space()?, self.number("duramen_live_bytes")?);
-            let is_small = space as f64 <= live as f64 * SHARE + FLOOR as f64;
+            let is_small = space <= most + FLOOR;
             if is_small || begun.elapsed() > WAIT_MAX {
                 let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
                 println!(
@@ -236,13 +239,9 @@ impl<'a> Store<'a> {
         let limit = self.number("duramen_used_bytes")? / 2;
         self.call(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"])?;
         self.call(&["CONFIG", "SET", "maxmemory", &limit.to_string()])?;
-        let is_good = self.observe(directory, "limit halved", full)?;
-        let space = self.space()?;
-        if space > limit + FLOOR {
-            println!("\n{space} bytes of space with a limit of {limit}\n");
-        }
+        let is_good = self.observe(directory, "limit halved", full, limit)?;
         self.call(&["CONFIG", "SET", "maxmemory", "0"])?;
-        Ok(is_good && space <= limit + FLOOR)
+        Ok(is_good)
     }
 }
 

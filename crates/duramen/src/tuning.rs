@@ -51,7 +51,8 @@ impl Default for Tuning {
             compaction_bytes_min: None,
             // A store that is cleared and filled again keeps its space.
             give_back_after: std::time::Duration::from_secs(10),
-            give_back_bytes_min: 256 << 10,
+            // The page of each header stays: of two of the smallest extents a twelfth.
+            give_back_bytes_min: 48 << 10,
             // Smaller stores are read, and thereby verified, in a tenth of a second.
             close_checkpoint_bytes_min: 64 << 20,
             checkpoint_bytes_min: 64 << 20,

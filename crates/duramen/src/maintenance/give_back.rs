@@ -19,8 +19,7 @@ const PIECES_MAX: usize = 64;
 impl<M: Medium> Maintenance<M> {
     /// Notes whether nobody has written for a while.
     fn note_rest(&self, compactor: &mut Compactor) {
-        let moved = self.compaction.moved_bytes.load(Relaxed);
-        let written = self.log().epochs().totals().written_bytes.wrapping_sub(moved);
+        let written = self.log().epochs().written_by_writers();
         if compactor.written.0 != written {
             compactor.written = (written, Instant::now());
         }

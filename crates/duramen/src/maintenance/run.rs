@@ -17,7 +17,7 @@ pub(crate) const DEAD_PERCENT_MIN: u64 = 5;
 const RESTING_DEAD_PERCENT: u32 = 10;
 /// Background compaction ignores this many dead bytes, however small the store is ...
 const DEAD_BYTES_MIN: u64 = 256 << 10;
-/// ... and nine twentieths of the store, up to this, where the medium can grow. That is less than the half at which
+/// ... and, while somebody writes, nine twentieths of the store, up to this, where the medium can grow. That is less than the half at which
 /// writers without space compact before they let the store grow.
 const DEAD_BYTES_SPARE: u64 = 64 << 20;
 /// ... which is so when the medium can be this many times larger.
@@ -63,11 +63,13 @@ impl<M: Medium> Maintenance<M> {
         let used = self.log().used_bytes();
         let used =
             used.saturating_sub(self.compaction.retired_extents.load(Relaxed) * self.log().extent_bytes);
+        let is_resting = self.compaction.is_resting.load(Relaxed);
+        let spare = || if is_resting { 0 } else { self.dead_bytes_spare(used) };
         let least = match self.records.tuning.compaction_bytes_min {
             Some(least) => least,
-            None => DEAD_BYTES_MIN.max(16 * self.log().extent_bytes).max(self.dead_bytes_spare(used)),
+            None => DEAD_BYTES_MIN.max(16 * self.log().extent_bytes).max(spare()),
         };
-        let percent = match self.compaction.is_resting.load(Relaxed) {
+        let percent = match is_resting {
             true => self.compaction.dead_percent.min(RESTING_DEAD_PERCENT),
             false => self.compaction.dead_percent,
         };

@@ -358,6 +358,12 @@ impl Epochs {
         lock(&self.activities)[0].dead_add(bytes as i64);
     }
 
+    /// Bytes of records that writers have appended, without those that the compactor copied.
+    pub fn written_by_writers(&self) -> u64 {
+        let activities = lock(&self.activities);
+        activities.iter().filter(|activity| !activity.is_copier).map(|a| a.written.load(Relaxed)).sum()
+    }
+
     /// Numbers summed over all writers.
     pub fn totals(&self) -> Totals {
         let activities = lock(&self.activities);
