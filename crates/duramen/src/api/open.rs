@@ -14,7 +14,7 @@ use crate::{Error, ErrorKind, Result};
 use duramen_log::Log;
 use duramen_log::durability::Durability;
 use duramen_log::durability::{Activity, DurableState, Epochs, StoreClock};
-use duramen_log::format::superblock::{Found, Regime, Superblock};
+use duramen_log::format::superblock::{self, Found, Regime, Superblock};
 use duramen_log::format::{HEAD_BYTES, Secret, u64_at};
 use duramen_log::space::{RESERVE_EXTENTS, write_free_headers};
 use duramen_log::sync::Arc;
@@ -66,7 +66,7 @@ impl<M: Medium> StoreOn<M> {
     /// Creates an empty store.
     ///
     /// Order: the first extents' headers are durable before the superblock's magic is written. A crash before leaves no
-    /// store, and the next open creates it again.
+    /// store, and the next open creates it again. A device's head says before that the rest of the device is unwanted.
     fn create(medium: &M, options: &Options) -> Result<Superblock> {
         let phases = options.tuning.phases();
         let _inside = phases.enter(Phase::Create);
@@ -93,6 +93,9 @@ impl<M: Medium> StoreOn<M> {
             medium.prepare(Offset(from), to - from)?;
         }
         let secret = options.boot_id.map_or_else(random_secret, |id| Ok(Secret::new(u64_at(&id, 8))))?;
+        if !medium.unwritten_is_zero() {
+            superblock::mark_erased(medium)?;
+        }
         write_free_headers(medium, secret, u64::from(extent_bytes), head, extents - head);
         medium.sync()?;
         let now = StoreClock::new(options.clock.clone(), 0).now();

@@ -304,6 +304,17 @@ fn is_used_behind_head<M: Medium>(medium: &M) -> bool {
     Holes::of(medium, end).touch(HEAD_BYTES, end - HEAD_BYTES) || !is_zero()
 }
 
+/// Notes durably that what follows the head is not wanted.
+///
+/// # Errors
+/// A failed sync.
+pub fn mark_erased<M: Medium>(medium: &M) -> Result<()> {
+    for at in COPIES {
+        medium.publish(at.plus(ERASED_AT as u64), u64::from_le_bytes(ERASED));
+    }
+    Ok(medium.sync()?)
+}
+
 /// The bytes of a copy that is whole and of the format that this build reads.
 fn whole(bytes: &[u8]) -> Result<&[u8]> {
     if bytes.len() < BYTES {
