@@ -73,7 +73,7 @@ macro_rules! lost {
 }
 
 /// Omitted calls that one thread shows, each with the medium and durability where it does.
-static LOST: [(Lost, &str); 13] = [
+static LOST: [(Lost, &str); 14] = [
     // A record is stored and its write-back never started before its slot points to it.
     (
         lost!(

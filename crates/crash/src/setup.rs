@@ -242,6 +242,9 @@ impl Setup {
         let gives_back = !space.one_in(3);
         tuning.give_back_after = Duration::ZERO;
         tuning.give_back_bytes_min = extent_bytes * (2 + space.below(20));
+        if space.one_in(2) {
+            tuning.choose_extents = 1 + space.below(40) as u32;
+        }
         let mut setup = Self {
             gives_back,
             seed,

@@ -27,6 +27,8 @@ pub struct Tuning {
     /// Background compaction ignores up to this many dead bytes, however small the store is; `None`: depends on the
     /// extent.
     pub compaction_bytes_min: Option<u64>,
+    /// Extents that one choice of blocks to compact looks at, unless none of them is worth it.
+    pub choose_extents: u32,
     /// How long space must have been free before it is given back.
     pub give_back_after: std::time::Duration,
     /// The minimum that is given back in one piece, in bytes.
@@ -49,6 +51,8 @@ impl Default for Tuning {
             // So that a small store does not jump; a writer that must wait for growth waits for one step of it.
             growth_bytes_min: 1 << 20,
             compaction_bytes_min: None,
+            // 65,536: a millisecond; in extents of 192 KiB 12 GiB.
+            choose_extents: 1 << 16,
             // A store that is cleared and filled again keeps its space.
             give_back_after: std::time::Duration::from_secs(10),
             // The page of each header stays: of two of the smallest extents a twelfth.

@@ -554,6 +554,28 @@ fn a_file_that_is_no_store_is_erased_only_with_a_second_confirmation() {
 }
 
 #[test]
+fn a_store_is_compacted_to_little_more_than_what_lives() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let lines = |value: &str| -> String {
+        (0..6000).map(|key| format!("{{\"key\":\"key {key}\",\"value\":\"{value}\"}}\n")).collect()
+    };
+    fs::write(dir.join("long"), lines(&"v".repeat(2000))).unwrap();
+    fs::write(dir.join("short"), lines("v")).unwrap();
+    ends(dir, 0, &["load", "--path", "store", "long"]);
+    ends(dir, 0, &["load", "--path", "store", "short"]);
+    let space = || fs::metadata(dir.join("store")).unwrap().blocks() * 512;
+    let before = space();
+    let said = ends(dir, 0, &["compact", "--path", "store"]);
+    assert!(said.starts_with("store: takes "), "{said}");
+    assert!(before > 12 << 20 && space() < before / 3, "{before} bytes became {}: {said}", space());
+    assert_eq!(ends(dir, 0, &["get", "--path", "store", "key 5999"]), "v");
+    assert!(ends(dir, 0, &["check", "store"]).contains("sound"));
+    assert!(ends(dir, 3, &["compact", "--path", "none"]).contains("there is no such file"));
+}
+
+#[test]
 fn get_on_a_servers_store_says_where_its_keys_are() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();

@@ -10,7 +10,7 @@ use duramen_log::sync::atomic::Ordering::Relaxed;
 use duramen_media::Medium;
 use std::collections::HashSet;
 
-/// One choice selects one in this many of a store's extents.
+/// One choice selects one in this many of the extents that it looks at.
 const CHOOSE_SHARE: u32 = 64;
 
 impl<M: Medium> Maintenance<M> {
@@ -22,11 +22,11 @@ impl<M: Medium> Maintenance<M> {
         let is_low = Growth::is_low(self.log(), &self.log().space());
         let held = if is_low { self.pinned_extents() } else { HashSet::new() };
         if !self.has_victim(compactor, dead_percent_min) {
-            compactor.victims = self.choose(dead_percent_min, &compactor.unmovable, &held);
+            self.choose(compactor, dead_percent_min, &held);
         }
         if compactor.victims.is_empty() && !compactor.unmovable.is_empty() {
             compactor.unmovable.clear();
-            compactor.victims = self.choose(dead_percent_min, &[], &held);
+            self.choose(compactor, dead_percent_min, &held);
         }
         let mut total = 0;
         while self.has_victim(compactor, dead_percent_min) {
@@ -86,31 +86,41 @@ impl<M: Medium> Maintenance<M> {
         is_dead.then_some((bytes, live))
     }
 
-    /// The sealed blocks with the best ratio of benefit to cost, the best one last. As many as one round may move if
-    /// each is half full; in a large store enough for many rounds, because each choice scans every block.
-    fn choose(&self, dead_percent_min: u64, unmovable: &[Extent], held: &HashSet<Extent>) -> Vec<Extent> {
-        let newest = self.log().space().generation_now();
-        let extents = self.log().space().extents();
-        let mut candidates = Vec::new();
-        for (extent, block, _) in self.log().blocks.walk(0..extents) {
-            if let Some((bytes, live)) = self.dead_of(extent, dead_percent_min)
-                && !unmovable.contains(&extent)
-                && !held.contains(&extent)
-            {
-                // Rosenblum and Ousterhout's (1 - u) × age / (1 + u), in integers.
-                let age = newest.0.saturating_sub(block.generation().0).min(1 << 32) + 1;
-                let score = u128::from(bytes - live) * u128::from(age) * 1024 / u128::from(bytes + live);
-                candidates.push((score, extent));
+    /// Chooses the sealed blocks with the best ratio of benefit to cost, the best one last: of the whole store, or of
+    /// the next part of a large one that has any. As many as one round may move if each is half full; of a large part
+    /// enough for many rounds.
+    fn choose(&self, compactor: &mut Compactor, dead_percent_min: u64, held: &HashSet<Extent>) {
+        let (newest, extents) = {
+            let space = self.log().space();
+            (space.generation_now(), space.extents())
+        };
+        let part = self.records.tuning.choose_extents.max(1);
+        let (mut candidates, mut looked) = (Vec::new(), 0);
+        while candidates.is_empty() && looked < extents {
+            // A part may begin within a block: the extents up to the next one look free.
+            let from = if compactor.choose_at < extents { compactor.choose_at } else { 0 };
+            let to = from.saturating_add(part).min(extents);
+            (compactor.choose_at, looked) = (to, looked + (to - from));
+            for (extent, block, _) in self.log().blocks.walk(from..to) {
+                if let Some((bytes, live)) = self.dead_of(extent, dead_percent_min)
+                    && !compactor.unmovable.contains(&extent)
+                    && !held.contains(&extent)
+                {
+                    // Rosenblum and Ousterhout's (1 - u) × age / (1 + u), in integers.
+                    let age = newest.0.saturating_sub(block.generation().0).min(1 << 32) + 1;
+                    let score = u128::from(bytes - live) * u128::from(age) * 1024 / u128::from(bytes + live);
+                    candidates.push((score, extent));
+                }
             }
         }
         let best = |&(score, extent): &(u128, Extent)| (std::cmp::Reverse(score), extent);
-        let most =
-            (2 * ROUND_BYTES / self.log().extent_bytes + 1).max(u64::from(extents / CHOOSE_SHARE)) as usize;
+        let share = part.min(extents) / CHOOSE_SHARE;
+        let most = (2 * ROUND_BYTES / self.log().extent_bytes + 1).max(u64::from(share)) as usize;
         if candidates.len() > most {
             candidates.select_nth_unstable_by_key(most, best);
             candidates.truncate(most);
         }
         candidates.sort_unstable_by_key(best);
-        candidates.iter().rev().map(|&(_, extent)| extent).collect()
+        compactor.victims = candidates.iter().rev().map(|&(_, extent)| extent).collect();
     }
 }

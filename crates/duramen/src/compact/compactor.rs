@@ -31,6 +31,8 @@ pub(crate) struct Compactor {
     pub(crate) sweeping: bool,
     /// The extent where verification continues of blocks that recovery did not read; `None` when it is done.
     pub(crate) verify_at: Option<u32>,
+    /// The extent where the next choice of victims begins.
+    pub(crate) choose_at: u32,
     /// Blocks to move out of next, the best one last.
     pub(crate) victims: Vec<Extent>,
     /// Blocks without room to move out of them, since blocks were last freed.
@@ -92,6 +94,7 @@ impl Compaction {
                 sweep_at: 0,
                 sweeping: false,
                 verify_at: None,
+                choose_at: 0,
                 victims: Vec::new(),
                 unmovable: Vec::new(),
                 shrink_at: HashMap::new(),

@@ -154,3 +154,31 @@ fn a_compacted_store_takes_what_lives_in_it() {
         check(&options.open(&path).unwrap(), 0);
     }
 }
+
+#[test]
+fn victims_are_chosen_in_parts_of_a_large_store() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mut options = Options { compaction_dead_percent: 10, ..options(MediumKind::Shm, u64::MAX) };
+    options.extent_bytes = Some(4096);
+    // Blocks of several extents, so that parts begin within blocks.
+    options.tuning.choose_extents = 7;
+    let store = options.open(dir.path().join("store")).unwrap();
+    let mut writer = store.writer().unwrap();
+    for round in 0..4 {
+        for number in (0..KEYS).filter(|number| round == 0 || number % 3 == round % 3) {
+            writer.put(number.to_le_bytes(), value(number, round)).unwrap();
+        }
+        for _ in 0..2000 {
+            store.maintain().unwrap();
+        }
+        let stats = store.stats();
+        let most = stats.used_bytes / 10 + (1 << 20);
+        assert!(stats.dead_bytes <= most, "round {round}: {} of {most} bytes are dead", stats.dead_bytes);
+    }
+    drop(writer);
+    for number in 0..KEYS {
+        let last = (1..4).rev().find(|round| number % 3 == round % 3).unwrap_or(0);
+        assert_eq!(store.get(number.to_le_bytes()).unwrap().unwrap().to_vec(), value(number, last));
+    }
+    assert_eq!(store.audit(), Vec::<String>::new());
+}
