@@ -8,11 +8,14 @@ use duramen_log::format::Extent;
 use duramen_log::sync::atomic::Ordering::Relaxed;
 use duramen_log::sync::time::Instant;
 use duramen_media::Medium;
+use std::time::Duration;
 
 /// This share of what is used stays free.
 const KEPT_SHARE: u64 = 16;
 /// Space is given back in pieces of at most this, since growth takes whole pieces back.
 const PIECE_BYTES_MAX: u64 = 8 << 20;
+/// How long a caller that wants the space waits for readers of blocks that were moved out of.
+const READERS_MAX: Duration = Duration::from_secs(10);
 /// Pieces that are given back in one round.
 const PIECES_MAX: usize = 64;
 
@@ -87,6 +90,10 @@ impl<M: Medium> Maintenance<M> {
             self.compact_round(&mut compactor, DEAD_PERCENT_MIN)?;
             self.reclaim(&mut compactor, true);
             if log.retirements.load(Relaxed) == retired || moved() > moved_max {
+                let begun = Instant::now();
+                while compactor.retire_queue.waits_for_readers() && begun.elapsed() < READERS_MAX {
+                    self.reclaim(&mut compactor, true);
+                }
                 break;
             }
         }

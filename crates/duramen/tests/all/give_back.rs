@@ -134,10 +134,11 @@ fn a_compacted_store_takes_what_lives_in_it() {
             // Another who overwrites, so that there is always something more to compact.
             scope.spawn(|| {
                 let mut writer = store.writer().unwrap();
-                while writes.load(std::sync::atomic::Ordering::Relaxed) {
-                    (0..100).for_each(|number: u64| {
-                        writer.put((number * 10).to_le_bytes(), value(number * 10, 0)).unwrap();
-                    });
+                for number in (0..KEYS).step_by(10).cycle().take(50_000) {
+                    if !writes.load(std::sync::atomic::Ordering::Relaxed) {
+                        break;
+                    }
+                    writer.put(number.to_le_bytes(), value(number, 0)).unwrap();
                 }
             });
             store.compact().unwrap();
