@@ -81,13 +81,12 @@ impl<S: Read + Write> TlsStream<S> {
                 Err(error) => return Err(error),
             }
             let read = self.session.process_new_packets();
+            // Also if the alert cannot be sent.
+            self.has_failed = read.is_err();
             match self.send() {
                 Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
                 // An alert is among what was sent.
-                _ => read.map_err(|error| {
-                    self.has_failed = true;
-                    io::Error::other(error)
-                })?,
+                _ => read.map_err(io::Error::other)?,
             };
         }
     }
@@ -274,6 +273,45 @@ fn invalid(message: String) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A socket that has broken bytes a few times, and takes none.
+    struct Broken(u8);
+
+    impl Read for Broken {
+        fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+            if self.0 == 0 {
+                return Ok(0);
+            }
+            self.0 -= 1;
+            let bytes = [0x5b, 0x0a, 0x27, 0x8e, 0x8e, 0xff, 0xff, 0x22];
+            room[..bytes.len()].copy_from_slice(&bytes);
+            Ok(bytes.len())
+        }
+    }
+
+    impl Write for Broken {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(ErrorKind::BrokenPipe.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn after_an_alert_that_could_not_be_sent_rustls_takes_nothing() {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config =
+            ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let config = config.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut stream = TlsStream::new(Broken(3), ClientConnection::new(Arc::new(config), name).unwrap());
+        let mut room = [0; 64];
+        assert_eq!(stream.read(&mut room).unwrap_err().kind(), ErrorKind::BrokenPipe);
+        assert_eq!(stream.read(&mut room).unwrap(), 0);
+        assert!(stream.is_ended());
+    }
 
     #[test]
     fn the_query_of_an_address_names_files() {
