@@ -21,21 +21,21 @@ const SYSTEM: [&str; 4] = [
 ///   edge-triggered events suffice. [`is_ended`](Self::is_ended) reports an end that was read together with bytes.
 /// - **Invariant 2**: bytes that [`write`](Self::write) took are sent before later ones; [`send`](Self::send) sends what
 ///   the socket did not take, at most one buffer of rustls.
-/// - **Invariant 3**: what arrives after the peer broke the protocol is read and dropped. rustls takes none of it, since
-///   it has sent its alert.
+/// - **Invariant 3**: what arrives after the peer broke the protocol, or after [`end`](Self::end), is read and dropped.
+///   rustls takes none of it, since it has sent its last alert.
 pub struct TlsStream<S> {
     /// The socket.
     pub socket: S,
     /// The state of the protocol.
     pub session: Connection,
     is_ended: bool,
-    has_failed: bool,
+    is_over: bool,
 }
 
 impl<S: Read + Write> TlsStream<S> {
     /// A stream that has not begun its handshake.
     pub fn new(socket: S, session: impl Into<Connection>) -> Self {
-        Self { socket, session: session.into(), is_ended: false, has_failed: false }
+        Self { socket, session: session.into(), is_ended: false, is_over: false }
     }
 
     /// Reads decrypted bytes, and does what the handshake asks for.
@@ -43,7 +43,7 @@ impl<S: Read + Write> TlsStream<S> {
     /// # Errors
     /// `WouldBlock` when there are none, and errors of the socket or the peer.
     pub fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        if self.has_failed {
+        if self.is_over {
             return self.drop_rest(room);
         }
         let mut done = 0;
@@ -82,7 +82,7 @@ impl<S: Read + Write> TlsStream<S> {
             }
             let read = self.session.process_new_packets();
             // Also if the alert cannot be sent.
-            self.has_failed = read.is_err();
+            self.is_over = read.is_err();
             match self.send() {
                 Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
                 // An alert is among what was sent.
@@ -91,18 +91,22 @@ impl<S: Read + Write> TlsStream<S> {
         }
     }
 
-    /// Drops what arrives, until the peer ends: an end of ours before would take the alert away from it.
+    /// Drops some of what arrives, until the peer ends: an end of ours before would take the alert away from it.
+    /// `Interrupted` says that there may be more.
     fn drop_rest(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        loop {
-            match self.socket.read(room) {
-                Ok(0) => {
-                    self.is_ended = true;
-                    return Ok(0);
-                }
-                Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
-                _ => {}
+        match self.socket.read(room)? {
+            0 => {
+                self.is_ended = true;
+                Ok(0)
             }
+            _ => Err(ErrorKind::Interrupted.into()),
         }
+    }
+
+    /// Says that nothing more will be written. What arrives from now on is dropped.
+    pub fn end(&mut self) {
+        self.session.send_close_notify();
+        self.is_over = true;
     }
 
     /// Encrypts bytes and sends them; how many were taken.
@@ -299,18 +303,37 @@ mod tests {
         }
     }
 
-    #[test]
-    fn after_an_alert_that_could_not_be_sent_rustls_takes_nothing() {
+    fn broken(times: u8) -> TlsStream<Broken> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config =
             ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
         let config = config.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
         let name = ServerName::try_from("localhost").unwrap();
-        let mut stream = TlsStream::new(Broken(3), ClientConnection::new(Arc::new(config), name).unwrap());
-        let mut room = [0; 64];
-        assert_eq!(stream.read(&mut room).unwrap_err().kind(), ErrorKind::BrokenPipe);
-        assert_eq!(stream.read(&mut room).unwrap(), 0);
-        assert!(stream.is_ended());
+        TlsStream::new(Broken(times), ClientConnection::new(Arc::new(config), name).unwrap())
+    }
+
+    fn read(stream: &mut TlsStream<Broken>) -> std::result::Result<usize, ErrorKind> {
+        stream.read(&mut [0; 64]).map_err(|error| error.kind())
+    }
+
+    // rustls asserts that it has sent no alert before.
+
+    #[test]
+    fn after_an_alert_that_could_not_be_sent_rustls_takes_nothing() {
+        let mut stream = broken(3);
+        assert_eq!(read(&mut stream), Err(ErrorKind::BrokenPipe));
+        assert_eq!(read(&mut stream), Err(ErrorKind::Interrupted));
+        assert_eq!(read(&mut stream), Err(ErrorKind::Interrupted));
+        assert_eq!((read(&mut stream), stream.is_ended()), (Ok(0), true));
+    }
+
+    #[test]
+    fn after_its_own_end_rustls_takes_nothing() {
+        let mut stream = broken(2);
+        stream.end();
+        assert_eq!(read(&mut stream), Err(ErrorKind::Interrupted));
+        assert_eq!(read(&mut stream), Err(ErrorKind::Interrupted));
+        assert_eq!((read(&mut stream), stream.is_ended()), (Ok(0), true));
     }
 
     #[test]

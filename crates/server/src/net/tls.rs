@@ -64,7 +64,7 @@ impl TlsStream {
 
     /// No more will be sent.
     pub fn shutdown_write(&mut self) {
-        self.stream.session.send_close_notify();
+        self.stream.end();
         // The client may be gone already.
         let _ = self.stream.send();
         let _ = self.stream.socket.shutdown(Shutdown::Write);
