@@ -102,6 +102,12 @@ const CLIENTS: &[Client] = &[
         programmes: programmes!("rq_jobs.py", "rq_work.py"),
     },
     Client {
+        name: "rq-scheduler",
+        language: Language::Python,
+        packages: &["rq-scheduler"],
+        programmes: programmes!("rq_scheduled.py", "rq_noted.py"),
+    },
+    Client {
         name: "Celery",
         language: Language::Python,
         packages: &["celery[redis]", "packaging"],

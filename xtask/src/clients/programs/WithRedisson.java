@@ -1,5 +1,5 @@
 // Redisson: values, counters, maps, sets, queues, streams, batches, messages; and what it does by scripts: locks,
-// semaphores, a rate limit, a map whose entries expire, delayed elements.
+// semaphores, a rate limit, a map whose entries expire, delayed elements. Then the server is killed (kill -9) under locks.
 import java.time.Duration;
 import java.util.*;
 import java.util.concurrent.*;
@@ -96,6 +96,67 @@ public class WithRedisson {
         equal(r.getScript(StringCodec.INSTANCE).eval(RScript.Mode.READ_ONLY, "return 'said'", RScript.ReturnType.VALUE), "said");
     }
 
+    interface Work { void run() throws Exception; }
+
+    // A command that the kill interrupted is not repeated by itself.
+    static void untilDone(Work work) throws Exception {
+        long end = System.nanoTime() + 60_000_000_000L;
+        while (true) {
+            try {
+                work.run();
+                return;
+            } catch (org.redisson.client.RedisException | IllegalMonitorStateException failed) {
+                if (System.nanoTime() > end) throw failed;
+                Thread.sleep(50);
+            }
+        }
+    }
+
+    static void withKilledServer(RedissonClient r) throws Exception {
+        RLock lock = r.getLock("killed:lock");
+        RMap<String, String> done = r.getMap("killed:done", StringCodec.INSTANCE);
+        ExecutorService threads = Executors.newFixedThreadPool(4, work -> {
+            Thread thread = new Thread(work);
+            thread.setDaemon(true);
+            return thread;
+        });
+        List<Future<?>> adding = new ArrayList<>();
+        for (int at = 0; at < 4; at++) {
+            int thread = at;
+            adding.add(threads.submit(() -> {
+                for (int n = 0; n < 200; n++) {
+                    String name = thread + " " + n;
+                    untilDone(() -> {
+                        // A lock whose owner did not come to release it is free after two seconds.
+                        lock.lock(2, TimeUnit.SECONDS);
+                        try { done.put(name, "done"); } finally { lock.unlock(); }
+                    });
+                }
+                return null;
+            }));
+        }
+        long end = System.nanoTime() + 60_000_000_000L;
+        while (done.size() < 200) {
+            if (System.nanoTime() > end) throw new AssertionError("never: 200 entries");
+            Thread.sleep(10);
+        }
+        new ProcessBuilder("kill", "-9", System.getenv("SERVER_PID")).start().waitFor();
+        Thread.sleep(200);
+        Process server = new ProcessBuilder(System.getenv("SERVER_COMMAND").split("\n"))
+            .redirectOutput(ProcessBuilder.Redirect.DISCARD).redirectError(ProcessBuilder.Redirect.DISCARD).start();
+        try {
+            for (Future<?> each : adding) each.get(120, TimeUnit.SECONDS);
+            untilDone(() -> equal(done.readAllMap().size(), 800));
+            untilDone(() -> {
+                lock.lock(2, TimeUnit.SECONDS);
+                lock.unlock();
+            });
+            equal(lock.isLocked(), false);
+        } finally {
+            server.destroyForcibly();
+        }
+    }
+
     public static void main(String[] arguments) throws Exception {
         Config config = new Config();
         config.useSingleServer().setAddress("redis://127.0.0.1:" + System.getenv("PORT"));
@@ -163,6 +224,7 @@ public class WithRedisson {
             equal(log.count(), 3);
             equal(r.getKeys().deleteByPattern("s*"), 3);
             byScripts(r);
+            if (System.getenv("SERVER_COMMAND") != null) withKilledServer(r);
         } finally {
             r.shutdown();
         }

@@ -1,4 +1,5 @@
-"""Celery: jobs that are acknowledged late, so that another worker does the jobs of a killed one."""
+"""Celery: jobs that are acknowledged late, so that another worker does the jobs of a killed one; and a server that is killed
+(kill -9) at work: no job is lost, and none is done twice but those that were at work."""
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import redis
 from celery import Celery
 
 PORT = int(os.environ["PORT"])
+NOTED, AT_ONCE = 120, 2
 URL = f"redis://127.0.0.1:{PORT}/1"
 app = Celery("celery_jobs", broker=URL, backend=URL)
 app.conf.update(
@@ -32,9 +34,59 @@ def slow(number):
     return number
 
 
+@app.task
+def note(number):
+    connection = redis.Redis(port=PORT)
+    # The server may be away for a moment.
+    for _ in range(100):
+        try:
+            connection.hincrby("done", number, 1)
+            break
+        except redis.exceptions.ConnectionError:
+            time.sleep(0.1)
+    time.sleep(0.02)
+
+
+def noted():
+    try:
+        return {int(at): int(times) for at, times in redis.Redis(port=PORT).hgetall("done").items()}
+    except redis.exceptions.ConnectionError:
+        return {}
+
+
+def wait(what, happened, seconds=90):
+    until = time.time() + seconds
+    while not happened():
+        assert time.time() < until, f"never: {what}; {sorted(noted())}"
+        time.sleep(0.05)
+
+
+def kill_server():
+    """All jobs are done once, though the server is killed while a worker is at work."""
+    for at in range(NOTED):
+        note.delay(at)
+    at_work = worker()
+    started = [at_work]
+    try:
+        wait("a third of the jobs", lambda: len(noted()) >= NOTED // 3)
+        os.kill(int(os.environ["SERVER_PID"]), signal.SIGKILL)
+        time.sleep(0.5)
+        started.append(subprocess.Popen(os.environ["SERVER_COMMAND"].split("\n"), start_new_session=True))
+        wait("two thirds", lambda: len(noted()) >= NOTED * 2 // 3)
+        # Another worker, which looks for what the first had taken and not acknowledged.
+        time.sleep(4)
+        started.append(worker())
+        wait("all jobs", lambda: len(noted()) == NOTED)
+        twice = [at for at, times in noted().items() if times > 1]
+        assert len(twice) <= 2 * AT_ONCE, f"done twice: {twice}"
+    finally:
+        for process in started:
+            kill(process)
+
+
 def worker():
     here = os.path.dirname(os.path.abspath(__file__))
-    command = [sys.executable, "-m", "celery", "-A", "celery_jobs", "worker", "--concurrency", "2", "--loglevel", "INFO"]
+    command = [sys.executable, "-m", "celery", "-A", "celery_jobs", "worker", "--concurrency", str(AT_ONCE), "--loglevel", "INFO"]
     log = open(os.environ["LOG"], "a")
     return subprocess.Popen(command, cwd=here, start_new_session=True, stdout=log, stderr=subprocess.STDOUT)
 
@@ -45,7 +97,7 @@ def kill(process):
 
 
 if __name__ == "__main__":
-    from celery_jobs import slow, square
+    from celery_jobs import kill_server, slow, square
 
     connection = redis.Redis(port=PORT)
     connection.flushall()
@@ -67,3 +119,5 @@ if __name__ == "__main__":
         assert sorted(result.get(timeout=90) for result in late) == [0, 1, 2, 3]
     finally:
         kill(two)
+    if "SERVER_COMMAND" in os.environ:
+        kill_server()
