@@ -34,7 +34,7 @@ fn cycle(store: &Store, cycle: u64) {
         writer.put(number.to_le_bytes(), value(number, cycle)).unwrap();
     }
     for number in (0..KEYS).filter(|number| number % 10 != 0) {
-        assert!(writer.delete(&number.to_le_bytes()).unwrap());
+        assert!(writer.delete(number.to_le_bytes()).unwrap());
     }
     drop(writer);
     store.commit().unwrap();
