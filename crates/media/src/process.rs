@@ -130,7 +130,7 @@ mod tests {
         let locked = || std::fs::read_to_string("/proc/self/status").unwrap();
         let before = getrlimit(Resource::Memlock);
         let limit = 1 << 20;
-        let limits = Rlimit { current: Some(limit), ..before.clone() };
+        let limits = Rlimit { current: Some(limit), ..before };
         setrlimit(Resource::Memlock, limits).unwrap();
         // Capabilities are the thread's own.
         let refused = std::thread::spawn(|| {
