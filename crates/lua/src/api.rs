@@ -5,8 +5,8 @@ use crate::from_reply;
 use crate::host::Called;
 use crate::shared::{Ending, Name, Shared, mark_counted, push_error, raise, raise_ending};
 use duramen_resp::Span;
+use duramen_resp::number::{INTEGER_BYTES_MAX, format_integer};
 use std::ffi::{CStr, c_int};
-use std::io::Write;
 
 const FUNCTIONS: [(&CStr, CFunction); 8] = [
     (c"call", call),
@@ -174,8 +174,7 @@ fn push_number(buffer: &mut Vec<u8>, number: f64) {
     // Beyond, not every integer has a double.
     const EXACT: f64 = 4_503_599_627_370_496.0;
     if number.fract() == 0.0 && number.abs() < EXACT {
-        // A write to memory does not fail.
-        let _ = write!(buffer, "{}", number as i64);
+        buffer.extend_from_slice(format_integer(number as i64, &mut [0; INTEGER_BYTES_MAX]));
         return;
     }
     let mut text = [0u8; 64];

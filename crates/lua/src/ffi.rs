@@ -148,6 +148,7 @@ unsafe extern "C-unwind" {
     pub fn lua_getallocf(l: Stack, context: *mut *mut c_void) -> Alloc;
     pub fn lua_gc(l: Stack, what: c_int, data: c_int) -> c_int;
     pub fn lua_sethook(l: Stack, hook: Option<Hook>, mask: c_int, count: c_int) -> c_int;
+    pub fn lua_pushlightuserdata(l: Stack, context: *mut c_void);
     pub fn lua_pushlstring(l: Stack, bytes: *const c_char, count: usize);
     pub fn lua_tolstring(l: Stack, at: c_int, count: *mut usize) -> *const c_char;
     pub fn lua_getfield(l: Stack, at: c_int, name: *const c_char);

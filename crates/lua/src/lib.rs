@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `ffi` | Lua's C interface, and what each use of it must keep |
 //! | `stack` | its calls with pointers, each wrapped once |
+//! | `blocks` | small blocks of memory, kept for the next script |
 //! | `shared` | the state that C functions find again: memory, the host, how the run ends |
 //! | `sandbox`, `proxy` | the globals of a script, which nobody can change |
 //! | `base` | functions of Lua's own that are different here |
@@ -27,6 +28,7 @@
 
 mod api;
 mod base;
+mod blocks;
 mod ffi;
 mod flags;
 mod from_reply;

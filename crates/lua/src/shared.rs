@@ -1,5 +1,6 @@
 //! The state of an interpreter that C functions find again. Lua keeps its address for the allocator.
 
+use crate::blocks::Blocks;
 use crate::ffi::{MASK_COUNT, Stack, lua_Debug, lua_concat, lua_error, lua_pushnil, lua_rawgeti, luaL_where};
 use crate::ffi::{REGISTRY, lua_createtable, lua_pushboolean, lua_rawset};
 use crate::host::{Host, Interrupt};
@@ -80,6 +81,8 @@ pub struct Proxy {
 pub struct Shared {
     /// Bytes that Lua has.
     pub bytes: Cell<usize>,
+    /// Small blocks that it does not use.
+    pub blocks: Blocks,
     /// Bytes that it may have.
     pub bytes_max: Cell<usize>,
     /// A `HostRef`, while a script runs.

@@ -115,7 +115,15 @@ impl Stack {
         unsafe { lua_cpcall(self, function, std::ptr::from_mut(context).cast()) }
     }
 
-    /// The context that `call_protected` was given.
+    /// The same with a function that is in the registry, so that Lua need not make one.
+    pub fn call_kept<T>(self, reference: c_int, context: &mut T) -> c_int {
+        lua_rawgeti(self, REGISTRY, reference);
+        // SAFETY: as in `call_protected`; it is only a value to Lua.
+        unsafe { lua_pushlightuserdata(self, std::ptr::from_mut(context).cast()) };
+        lua_pcall(self, 1, 0, 0)
+    }
+
+    /// The context that `call_protected` or `call_kept` was given.
     ///
     /// # Safety
     /// It was called with a `T` for this function, and this is called once in it.
