@@ -600,3 +600,24 @@ proptest::proptest! {
         let _ = duramen_lua::library_header(line.as_bytes());
     }
 }
+
+#[test]
+fn what_scripts_leave_behind_is_collected_while_small_ones_run() {
+    let mut lua = interpreter();
+    let mut compile = |code: &str| lua.compile(code.as_bytes(), c"@user_script").unwrap();
+    let small = compile("return {ARGV[1] .. 'x'}");
+    let large = compile("local t = {} for i = 1, 100000 do t[i] = 'text ' .. i end return #t");
+    let mut run = |function: &Function, times| {
+        for _ in 0..times {
+            let (mut none, mut args) = (std::iter::empty(), [&b"an argument"[..]].into_iter());
+            let (mut host, mut text) = (Echo::default(), Text::default());
+            lua.run(function, false, &mut host, &mut text, &mut none, &mut args, 7).unwrap();
+        }
+        lua.bytes()
+    };
+    let at_rest = run(&small, 1);
+    assert!((0..20).all(|_| run(&small, 1000) < 4 * at_rest), "more than four times {at_rest} bytes");
+    assert!(run(&large, 1) > 4 << 20);
+    let left = run(&small, 20_000);
+    assert!(left < 2 << 20, "{left} bytes");
+}
