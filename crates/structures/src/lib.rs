@@ -74,7 +74,7 @@ pub use list::End;
 pub use locks::{Keys, Locks};
 pub use map::{Encoding, Scored, order, rank, score_of};
 pub use packed::Malformed;
-pub use random::with_seed;
+pub use random::{Random, with_seed};
 pub use thresholds::{Compact, Thresholds};
 pub use txn::{
     AllNames, CAS_RUN, CAS_STEP, Collection, CountedItem, Detached, Edit, EditList, EditStream, Found, Item,

@@ -28,6 +28,13 @@ impl Keys {
         self.ends.clear();
     }
 
+    /// Gives back memory that only a command of many keys, or long ones, needs.
+    pub fn shrink(&mut self) {
+        const BYTES_KEPT: usize = 64 << 10;
+        self.bytes.shrink_to(BYTES_KEPT);
+        self.ends.shrink_to(BYTES_KEPT / size_of::<usize>());
+    }
+
     /// Locks `key`, again or for the first time.
     pub fn add(&mut self, key: &[u8]) {
         self.bytes.extend_from_slice(key);

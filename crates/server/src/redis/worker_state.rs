@@ -9,8 +9,9 @@ use crate::redis::blocking::{Wait, Waiter};
 use crate::redis::command::{Args, Flags, OwnedArgs, Spec, redacted};
 use crate::redis::session::Session;
 use crate::redis::tracking::{Taken, Tracked};
-use crate::scripts::{Interpreters, Libraries, Readers};
+use crate::scripts::{Interpreters, Libraries, Readers, Room};
 use crate::server::Server;
+use duramen_structures::Random;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -58,7 +59,11 @@ pub struct WorkerState {
     /// What scripts of the current command take from outside: the same when it runs again.
     pub chances: Chances,
     /// A script runs: its commands are shown as such, and see its time.
-    pub script_micros: Option<u64>,
+    pub is_in_script: bool,
+    /// Memory for the next script.
+    pub script_room: Room,
+    /// Where the random numbers of scripts come from.
+    pub script_seeds: Option<Random>,
     /// Confirmations of subscriptions for a client that gets no replies (CLIENT REPLY): it gets these.
     pub pushed: Vec<u8>,
 }
@@ -66,8 +71,10 @@ pub struct WorkerState {
 /// What a command takes from outside that it does not get from keys.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Chances {
-    /// Where random numbers begin, and the time in microseconds; `None`: no script has asked yet.
-    pub drawn: Option<(u64, u64)>,
+    /// Where random numbers begin; `None`: no script has begun yet.
+    pub seed: Option<u64>,
+    /// The time in microseconds when a script first asked.
+    pub micros: Option<u64>,
     /// How many scripts have begun: EXEC may run several.
     pub scripts: u64,
 }
@@ -306,7 +313,7 @@ impl WorkerState {
         let micros = unix_micros();
         let client = &session.client;
         let address = match client.unix {
-            _ if self.script_micros.is_some() => "lua".to_owned(),
+            _ if self.is_in_script => "lua".to_owned(),
             true => format!("unix:{}", server.config().unixsocket),
             false => client.address.clone(),
         };

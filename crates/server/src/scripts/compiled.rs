@@ -6,6 +6,7 @@
 use super::texts::{Digest, Script, Scripts};
 use duramen_lua::{Function, Interpreter, Options};
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 /// As many as scripts of EVAL that keep their texts.
@@ -17,10 +18,33 @@ const BYTES_MAX: usize = 1 << 30;
 #[derive(Default)]
 pub struct Interpreters {
     scripts: Option<Interpreter>,
-    compiled: HashMap<Digest, Compiled>,
+    compiled: HashMap<Digest, Compiled, BuildHasherDefault<DigestHasher>>,
     generation: u64,
     // Counts uses.
     clock: u64,
+}
+
+/// Hashes a digest by some of its digits. Whoever looks for scripts of the same hash finds at most `COMPILED_MAX` that
+/// are compared.
+#[derive(Default)]
+struct DigestHasher(u64);
+
+impl Hasher for DigestHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        // The length, before the digits, is that of all.
+        if let Some((first, rest)) = bytes.split_first_chunk::<8>()
+            && let Some(second) = rest.first_chunk::<8>()
+        {
+            // Odd, so that no digit is lost; a digit's bits that differ are low ones of its byte.
+            const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+            let mixed = u64::from_le_bytes(*first).wrapping_mul(SPREAD) ^ u64::from_le_bytes(*second);
+            self.0 = mixed.wrapping_mul(SPREAD).rotate_left(32);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 /// A script that is ready to run.

@@ -116,7 +116,7 @@ fn run(call: &mut Call<'_, '_>, stores: bool) -> Result<(), CommandError> {
     let options = Options::parse(args, stores, may_read_all)?;
     let (elements, type_) = elements(call)?;
     // A set has no stable order that could be stored, or on which a script could rely.
-    let wants_order = options.destination.is_some() || call.worker_state.script_micros.is_some();
+    let wants_order = options.destination.is_some() || call.worker_state.is_in_script;
     let orders_set = options.keeps_order() && type_ == Some(Type::Set) && wants_order;
     let sorted: Vec<&[u8]> = if options.keeps_order() && !orders_set {
         let backwards = options.is_descending && type_ != Some(Type::Set);

@@ -21,6 +21,7 @@ impl Dispatcher {
         session.store_failure = None;
         self.worker_state.take_back(&self.server, self.outgoing_before, false);
         self.worker_state.absent = Absent::default();
+        self.worker_state.is_in_script = false;
         self.worker_state.wait = None;
         self.server.tracking.put_back(std::mem::take(&mut self.worker_state.untracked));
         Self::release(&mut self.worker_state, &mut self.again);

@@ -13,9 +13,13 @@ pub fn lolwut(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// TIME: seconds since 1970, and microseconds; in a script those when it began.
+/// TIME: seconds since 1970, and microseconds; in a script those when it first asked.
 pub fn time(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    let micros = call.worker_state.script_micros.unwrap_or_else(unix_micros) as i64;
+    let state = &mut call.worker_state;
+    let micros = match state.is_in_script {
+        true => *state.chances.micros.get_or_insert_with(unix_micros),
+        false => unix_micros(),
+    } as i64;
     call.reply.array(2);
     call.reply.bulk_integer(micros / 1_000_000);
     call.reply.bulk_integer(micros % 1_000_000);

@@ -5,10 +5,10 @@ use crate::observe::stats::WorkerStats;
 use crate::redis::command::admin::REDIS_VERSION;
 use crate::redis::command::{Call, CommandError};
 use crate::redis::resp::{Protocol, Reply};
-use crate::redis::worker_state::unix_micros;
+use crate::redis::worker_state::WorkerState;
 use crate::scripts::{Compiled, Digest, Interpreters, digest_of, digest_of_text};
 use duramen_lua::{Function, Header, Interpreter, Replies, RunError, ScriptFlags, script_header};
-use duramen_structures::with_seed;
+use duramen_structures::{Random, with_seed};
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
@@ -172,12 +172,11 @@ pub fn run_function(
 ) -> Ran {
     let mark = call.reply.mark();
     let (db, protocol) = (call.session.db, call.session.protocol);
-    let chances = &mut call.worker_state.chances;
-    let (seed, micros) =
-        *chances.drawn.get_or_insert_with(|| (RandomState::new().hash_one(()), unix_micros()));
+    let WorkerState { chances, script_seeds, .. } = &mut *call.worker_state;
+    let seeds = script_seeds.get_or_insert_with(|| Random::new(RandomState::new().hash_one(())));
     chances.scripts += 1;
-    let seed = seed.wrapping_add(chances.scripts);
-    call.worker_state.script_micros = Some(micros);
+    let seed = chances.seed.get_or_insert_with(|| seeds.any()).wrapping_add(chances.scripts);
+    call.worker_state.is_in_script = true;
     // Commands answer scripts in RESP2 until they ask for RESP3.
     call.session.protocol = Protocol::Resp2;
     let args = call.args;
@@ -200,7 +199,7 @@ pub fn run_function(
         lua.run(function, is_function, &mut host, &mut out, &mut key_list, &mut arg_list, seed as u32)
     });
     let needs_all = host.finish();
-    call.worker_state.script_micros = None;
+    call.worker_state.is_in_script = false;
     (call.session.db, call.session.protocol) = (db, protocol);
     if result.is_err() {
         call.reply.rollback(mark);

@@ -1,28 +1,22 @@
 //! The commands of a script: what they may do, and which keys they use.
 
-use crate::net::Output;
 use crate::observe::log;
 use crate::observe::stats::WorkerStats;
+use crate::observe::times::Tick;
 use crate::redis::command::rights::{self, RefusedInScript};
 use crate::redis::command::spec::{LockSpec, MAY_REPLICATE};
 use crate::redis::command::{After, Args, Call, Entry, Flags, Table};
 use crate::redis::resp::{Protocol, Reply};
 use crate::redis::session::Session;
 use crate::redis::worker_state::WorkerState;
-use crate::scripts::Busy;
+use crate::scripts::{Busy, COMPARED_MAX, Room};
 use crate::server::Server;
 use duramen_lua::{Called, Host, Interrupt};
 use duramen_resp::Span;
-use duramen_structures::{Keys, Txn};
+use duramen_structures::Txn;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
-
-/// So many keys are compared one by one.
-const COMPARED_MAX: usize = 16;
-/// A reply's buffer keeps this much memory for the next command.
-const OUT_BYTES_KEPT: usize = 64 << 10;
 
 /// What a run works on: the parts of its [`Call`], in which each command of the script is one of its own.
 pub struct Parts<'h, 'w> {
@@ -44,27 +38,24 @@ const LINES_BYTES_MAX: usize = 1 << 20;
 /// See the module.
 pub struct ScriptHost<'h, 'w> {
     parts: Parts<'h, 'w>,
+    room: Room,
     // The command that runs the script, and how many of its arguments are keys.
     args: Args<'h>,
     keys: usize,
     only_reads: bool,
     // Of a function of a library.
     name: Option<&'h [u8]>,
-    // Where commands answer.
-    out: Output,
     refused: &'static str,
     protocol: Protocol,
-    // Keys that it may use: those of the arguments, if they are many, and those that it named since.
+    // The keys of the arguments, if they are many.
     declared: Option<HashSet<&'h [u8]>>,
-    more: HashSet<Box<[u8]>>,
-    wanted: Keys,
     needs_all: bool,
     has_written: bool,
     // Lines for the log, and for ACL LOG: of the run that counts.
     lines: Vec<(u8, Box<[u8]>)>,
     lines_bytes: usize,
     denied: Vec<RefusedInScript>,
-    since: Instant,
+    since: Tick,
     busy: Option<Arc<Busy>>,
 }
 
@@ -77,24 +68,23 @@ impl<'h, 'w> ScriptHost<'h, 'w> {
         only_reads: bool,
         name: Option<&'h [u8]>,
     ) -> Self {
+        let room = std::mem::take(&mut parts.worker_state.script_room);
         Self {
             parts,
+            room,
             args,
             keys,
             only_reads,
             name,
-            out: Output::default(),
             refused: "",
             protocol: Protocol::Resp2,
             declared: None,
-            more: HashSet::new(),
-            wanted: Keys::default(),
             needs_all: false,
             has_written: false,
             lines: Vec::new(),
             lines_bytes: 0,
             denied: Vec::new(),
-            since: Instant::now(),
+            since: Tick::now(),
             busy: None,
         }
     }
@@ -111,6 +101,8 @@ impl<'h, 'w> ScriptHost<'h, 'w> {
         if let Some(busy) = &self.busy {
             self.parts.server.running_scripts.remove(busy);
         }
+        self.room.clear();
+        self.parts.worker_state.script_room = self.room;
         self.needs_all
     }
 
@@ -120,6 +112,21 @@ impl<'h, 'w> ScriptHost<'h, 'w> {
             return true;
         }
         let spec = &entry.spec;
+        // Most commands have one key, at a fixed place.
+        let only = match spec.locks {
+            LockSpec::One(index) => Some(index),
+            LockSpec::All => None,
+            _ => spec.only_key.map(|key| key.index),
+        };
+        if let Some(key) = only {
+            let key = args.at(key);
+            if self.has_key(key) {
+                return true;
+            }
+            self.room.wanted.clear();
+            self.room.wanted.add(key);
+            return self.name_wanted();
+        }
         if !spec.has_keys() && !spec.works_on_any() && spec.locks != LockSpec::All {
             return true;
         }
@@ -131,20 +138,23 @@ impl<'h, 'w> ScriptHost<'h, 'w> {
             self.needs_all = true;
             return self.parts.txn.name_all();
         };
-        self.wanted.clear();
+        self.room.wanted.clear();
         for key in keys {
             let key = args.at(key.index);
             if !self.has_key(key) {
-                self.wanted.add(key);
+                self.room.wanted.add(key);
             }
         }
-        if self.wanted.is_empty() {
-            return true;
-        }
-        if !self.parts.txn.name_more(&self.wanted) {
+        self.room.wanted.is_empty() || self.name_wanted()
+    }
+
+    /// Names the keys of a command that the run has not named; if another worker holds one, the transaction begins again.
+    fn name_wanted(&mut self) -> bool {
+        if !self.parts.txn.name_more(&self.room.wanted) {
             return self.parts.txn.name_all();
         }
-        self.more.extend(self.wanted.iter().map(Box::from));
+        let Room { wanted, more, .. } = &mut self.room;
+        wanted.iter().for_each(|key| more.add(key));
         true
     }
 
@@ -156,7 +166,7 @@ impl<'h, 'w> ScriptHost<'h, 'w> {
         } else {
             self.declared.get_or_insert_with(|| declared.collect()).contains(key)
         };
-        is_declared || self.more.contains(key)
+        is_declared || self.room.more.has(key)
     }
 
     fn write_lines(&mut self) {
@@ -210,15 +220,14 @@ impl Host for ScriptHost<'_, '_> {
                 busy.has_written.store(true, Ordering::Relaxed);
             }
         }
-        self.out.truncate(0);
-        self.out.bytes.shrink_to(OUT_BYTES_KEPT);
+        self.room.clear_out();
         let Parts { txn, session, server, worker_state, stats, now, after, .. } = &mut self.parts;
         let mut call = Call {
             args,
             entry,
             table,
             txn,
-            reply: Reply::new(&mut self.out, self.protocol),
+            reply: Reply::new(&mut self.room.out, self.protocol),
             session,
             server,
             worker_state,
@@ -235,7 +244,7 @@ impl Host for ScriptHost<'_, '_> {
     }
 
     fn reply(&self) -> &[u8] {
-        if self.refused.is_empty() { &self.out.bytes } else { self.refused.as_bytes() }
+        if self.refused.is_empty() { &self.room.out.bytes } else { self.refused.as_bytes() }
     }
 
     fn set_resp3(&mut self, resp3: bool) {
@@ -273,14 +282,15 @@ impl Host for ScriptHost<'_, '_> {
             return if busy.is_killed() { Interrupt::Kill } else { Interrupt::Continue };
         }
         let limit = server.config().busy_reply_threshold;
-        if limit > 0 && self.since.elapsed().as_millis() as u64 >= limit {
+        let since = self.since.instant();
+        if limit > 0 && since.elapsed().as_millis() as u64 >= limit {
             let command = self.args.iter().map(Box::from).collect();
             let name = self.name.unwrap_or_else(|| self.args.at(1)).into();
-            let busy = Busy::new(self.name.is_some(), name, command, self.since, self.has_written);
+            let busy = Busy::new(self.name.is_some(), name, command, since, self.has_written);
             log::warning(format_args!(
                 "slow script detected: still in execution after {} milliseconds. You can try killing the script \
                  using the {} command.",
-                self.since.elapsed().as_millis(),
+                since.elapsed().as_millis(),
                 if self.name.is_some() { "FUNCTION KILL" } else { "SCRIPT KILL" },
             ));
             self.busy = Some(server.running_scripts.add(busy));

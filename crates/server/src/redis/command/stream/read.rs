@@ -40,7 +40,7 @@ pub fn xreadgroup(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 }
 
 fn read(call: &mut Call<'_, '_>, by_group: bool) -> Result<(), CommandError> {
-    let options = Options::parse(call.args, by_group, call.worker_state.script_micros.is_some())?;
+    let options = Options::parse(call.args, by_group, call.worker_state.is_in_script)?;
     let from = origins(call, &options)?;
     let is_done = wake(call, &options, &from)? || options.blocks && wait(call, &options, &from)?;
     if !is_done {
