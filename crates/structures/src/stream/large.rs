@@ -86,6 +86,8 @@ pub(crate) struct LargeStream {
     head: Window,
     /// The head is another than the one that was written last.
     is_head_new: bool,
+    /// The window of the last node, or of none, if it was read for an entry that comes next.
+    last: Option<Window>,
 }
 
 impl LargeStream {
@@ -97,13 +99,26 @@ impl LargeStream {
         let last = reads.nth(elements.len().saturating_sub(1))?.filter(is_node);
         let head = last.map_or_else(|| reads.get(HEAD_KEY), |node| Ok(Some(node)))?;
         let head = Stream::of(&*head.ok_or(NO_HEAD)?)?.without_nodes();
-        Ok(Self { elements, head, is_head_new: false })
+        Ok(Self { elements, head, is_head_new: false, last: None })
+    }
+
+    /// The same for a stream to which entries are added at once: its last node is read only once.
+    pub(crate) fn open_at_end(root: &[u8], elements: Collection, reads: ElementReads<'_>) -> Result<Self> {
+        if large::flags(root, STREAM_FLAGS)? != STREAM_FLAGS {
+            return Err(OLD_FORM.into());
+        }
+        let Some(node) = reads.nth(elements.len().saturating_sub(1))?.filter(is_node) else {
+            return Self::open(root, elements, reads);
+        };
+        let stream = Stream::of(&*node)?;
+        let (head, last) = (stream.without_nodes(), stream.with_node(node_id(&node)?, stream.sole_pack()?));
+        Ok(Self { elements, head, is_head_new: false, last: Some(last) })
     }
 
     /// Makes a large form of a stream. Nothing names it yet.
     pub(crate) fn make(writer: &mut impl ElementWriter, stream: &Window) -> Result<Self> {
         let elements = writer.new_collection(ElementOrder::ByKey);
-        let made = Self { elements, head: stream.without_nodes(), is_head_new: false };
+        let made = Self { elements, head: stream.without_nodes(), is_head_new: false, last: None };
         writer.put(&made.elements, &HEAD_KEY, &made.head.without_nodes().into_run())?;
         for (number, group) in (0..).zip(stream.groups()?.into_list()) {
             made.put_group(writer, &group.into_elements(number))?;
@@ -483,7 +498,16 @@ impl LargeStream {
         entries: &[NewEntry<'_>],
         limits: NodeLimits,
     ) -> Result<()> {
-        let mut window = self.last_window(writer.reads(&self.elements))?;
+        let mut window = match self.last.take() {
+            Some(last) => {
+                debug_assert!(
+                    self.last_window(writer.reads(&self.elements)).is_ok_and(|now| now.run == last.run),
+                    "the last node has changed since it was read"
+                );
+                last
+            }
+            None => self.last_window(writer.reads(&self.elements))?,
+        };
         for &(id, pairs) in entries {
             window.append(id, pairs, limits)?;
         }
@@ -531,7 +555,21 @@ impl LargeStream {
         whole_nodes: bool,
         most: u64,
     ) -> Result<u64> {
-        let (mut removed, first) = (0, self.first_node(writer.reads(&self.elements))?);
+        let reads = writer.reads(&self.elements);
+        let (mut removed, first) = (0, self.first_node(reads)?);
+        // What most XADD find: the first node stays. It is not copied to see that.
+        let stays = match (trim, reads.nth(first)?.filter(is_node)) {
+            (Trim::Len(left), Some(node)) if whole_nodes => self
+                .head
+                .len()
+                .checked_sub(Stream::of(&*node)?.sole_node_live()?)
+                .is_some_and(|rest| rest < left),
+            _ => false,
+        };
+        if stays {
+            self.seek_first(writer)?;
+            return Ok(0);
+        }
         // Nodes before the one at `rank` in which nothing is left.
         let (mut rank, mut empty) = (first, Vec::new());
         while rank < self.elements.len() && (most == 0 || removed < most) {
@@ -563,6 +601,7 @@ impl LargeStream {
     }
 
     pub(crate) fn set_ids(&mut self, last: StreamId, added: Option<u64>, deleted: Option<StreamId>) {
+        self.last = None;
         self.head.set_ids(last, added, deleted);
         self.is_head_new = true;
     }
@@ -767,6 +806,7 @@ impl LargeStream {
         node: Option<StreamId>,
         window: &Window,
     ) -> Result<()> {
+        self.last = None;
         let is_last = rank + 1 == self.elements.len();
         let is_left = window.first_node_id()?.is_some();
         if is_left {

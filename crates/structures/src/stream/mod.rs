@@ -376,6 +376,11 @@ impl<B: Deref<Target = [u8]>> Stream<B> {
         if node.end() == self.run.len() { Ok(node.pack) } else { Err(NOT_ALONE) }
     }
 
+    /// How many entries its only node has.
+    pub(crate) fn sole_node_live(&self) -> Result<u64, Malformed> {
+        Ok(Node::open(&self.run, self.nodes_at())?.head()?.live)
+    }
+
     fn nodes_at(&self) -> usize {
         HEAD_BYTES + self.head.groups_bytes
     }

@@ -8,7 +8,7 @@ use super::collection::meta;
 use super::source::{Copied, Detached, Reads, Source, error};
 use super::{Found, Txn};
 use crate::error::{Error, Result};
-use crate::large::Fault;
+use crate::large::{self, Fault};
 use crate::stream::large::{AT_ONCE, LargeStream, STREAM_FLAGS};
 use crate::stream::{
     Consumer, Entry, Group, Groups, NewEntry, NodeLimits, Pending, Stream, StreamId, Trim, tree_nodes,
@@ -24,6 +24,9 @@ pub struct StreamAt<'k, B, S = Detached> {
     source: S,
     form: Form<B>,
 }
+
+/// Opens a large stream, whose root has this value.
+type OpenLarge = fn(&[u8], duramen::Collection, duramen::Reads<'_>) -> large::Result<LargeStream>;
 
 /// How a stream is kept.
 enum Form<B> {
@@ -67,12 +70,26 @@ impl<'w> Txn<'w> {
 
     /// The stream at `key` to be changed, empty without one; an error when it holds another type.
     pub fn edit_stream<'t>(&'t mut self, db: u8, key: &'t [u8]) -> Result<EditStream<'t, 'w>> {
+        self.edit_stream_as(db, key, LargeStream::open)
+    }
+
+    /// The same for a stream to which entries are added at once.
+    pub fn edit_stream_end<'t>(&'t mut self, db: u8, key: &'t [u8]) -> Result<EditStream<'t, 'w>> {
+        self.edit_stream_as(db, key, LargeStream::open_at_end)
+    }
+
+    fn edit_stream_as<'t>(
+        &'t mut self,
+        db: u8,
+        key: &'t [u8],
+        open: OpenLarge,
+    ) -> Result<EditStream<'t, 'w>> {
         self.begin_edit();
         let (mut expires_at, mut is_new) = (None, true);
         let mut form = Form::Packed(Stream::empty());
         if let Some((found, reads)) = self.read_of(Type::Stream, db, key)? {
             (expires_at, is_new) = (found.expires_at(), false);
-            form = Form::of(key, found, reads, |found| found.copied_to_edit())?;
+            form = Form::of(key, found, reads, |found| found.copied_to_edit(), open)?;
         }
         Ok(EditStream { db, expires_at, is_new, stream: StreamAt { key, source: self, form } })
     }
@@ -115,19 +132,20 @@ impl<B: Deref<Target = [u8]>> Form<B> {
         found: Found<'a>,
         reads: Reads<'a>,
         packed: impl FnOnce(Found<'a>) -> B,
+        open: OpenLarge,
     ) -> Result<Self> {
         let Some(id) = found.collection() else {
             return Stream::of(packed(found)).map(Self::Packed).map_err(|it| error(Type::Stream, key, it));
         };
         let elements = reads.open(id)?;
-        let large_stream = LargeStream::open(&found, elements.clone(), Source::reads(&reads, &elements));
+        let large_stream = open(&found, elements.clone(), Source::reads(&reads, &elements));
         large_stream.map(Self::Large).map_err(|it| error(Type::Stream, key, it))
     }
 }
 
 impl<'k, 'a> StoredStream<'k, 'a> {
     pub(super) fn of(key: &'k [u8], found: Found<'a>, reads: Reads<'a>) -> Result<Self> {
-        Ok(Self { key, source: reads, form: Form::of(key, found, reads, |found| found)? })
+        Ok(Self { key, source: reads, form: Form::of(key, found, reads, |found| found, LargeStream::open)? })
     }
 }
 

@@ -31,7 +31,7 @@ pub fn xadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if options.trim.is_none() {
         call.edits_one();
     }
-    let mut stream = call.txn.edit_stream(db, args.at(1))?;
+    let mut stream = call.txn.edit_stream_end(db, args.at(1))?;
     if stream.is_new() && options.no_make {
         call.reply.null();
         return Ok(());
@@ -60,7 +60,7 @@ fn add_each(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     }
     call.edits_one();
     let limits = call.txn.thresholds().stream;
-    let mut stream = call.txn.edit_stream(call.session.db, args.at(1))?;
+    let mut stream = call.txn.edit_stream_end(call.session.db, args.at(1))?;
     if call.server.waiting.count() > 0 {
         return Err(errors::NOT_MERGED);
     }

@@ -12,6 +12,7 @@ mod read;
 
 use super::Command;
 use crate::redis::resp::Reply;
+use duramen_resp::number::{INTEGER_BYTES_MAX, digits};
 use duramen_structures::stream::{Entry, StreamId};
 
 /// The commands of this group.
@@ -38,7 +39,14 @@ const CREATED: &str = "xgroup-createconsumer";
 
 /// Replies with an id.
 fn reply_id(reply: &mut Reply<'_>, id: StreamId) {
-    reply.bulk(id.to_string().as_bytes());
+    const BYTES_MAX: usize = 2 * INTEGER_BYTES_MAX + 1;
+    let (mut ms, mut seq, mut text) = ([0; INTEGER_BYTES_MAX], [0; INTEGER_BYTES_MAX], [0; BYTES_MAX]);
+    let mut end = 0;
+    for part in [digits(id.ms, &mut ms), b"-", digits(id.seq, &mut seq)] {
+        text[end..end + part.len()].copy_from_slice(part);
+        end += part.len();
+    }
+    reply.bulk(&text[..end]);
 }
 
 /// Replies with an entry: its id, and its fields and values.
