@@ -4,8 +4,13 @@
 //! has one thread for commands. The speed is that by the servers' running time, because the connection's own work and
 //! other programs hide it; the second figure is that by the clock. Both are redis-server's time for a run of the script
 //! by duramen's: 2.0 is twice as fast. Medians of the rounds, with the least and the most.
+//!
+//! Then a duramen of two threads runs scripts of two connections, each on a key of its own. Each connection is another
+//! thread's. The figures are the scripts per time of both to those of one connection alone: 2.0 is no loss. That by
+//! running time does not see threads that sleep, that by the clock needs two idle processors.
 
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::failure::{Attempt, Failure, Result};
@@ -104,6 +109,10 @@ return {job, id}",
     },
 ];
 
+/// Cases of two workers, and how much faster they are to be than one.
+const TOGETHER: [&str; 2] = ["sliding window", "10,000 calls"];
+const TOGETHER_WANTED: f64 = 1.7;
+
 /// Runs of a script in some time.
 #[derive(Clone, Copy)]
 struct Spent {
@@ -131,21 +140,24 @@ pub fn run(repository: &Path, settings: Settings) -> Result<bool> {
     let mut other = Server::start_redis(&redis, place.path())?;
     own.demand_ready(PATIENCE)?;
     other.demand_ready(PATIENCE)?;
-    let time = Duration::from_millis(settings.milliseconds);
+    let (time, rounds) = (Duration::from_millis(settings.milliseconds), settings.rounds.max(1));
+    let is_wanted = |case: &&Case| {
+        settings.only.is_empty() || settings.only.iter().any(|part| case.name.contains(part.as_str()))
+    };
     let mut is_good = true;
     println!(
         "| script | keys | P | duramen, µs | redis, µs | by running time | by the clock | wanted |\n|---|---|---|---|---|---|---|---|"
     );
-    for case in CASES.iter().filter(|case| {
-        settings.only.is_empty() || settings.only.iter().any(|part| case.name.contains(part.as_str()))
-    }) {
+    for case in CASES.iter().filter(is_wanted) {
         for (are_declared, wanted) in [(true, case.wanted[0]), (false, case.wanted[1])] {
             for (pipeline, wanted) in PIPELINES.into_iter().zip(wanted) {
                 let Some(wanted) = wanted else { continue };
-                let mut runners =
-                    [Runner::new(&own, case, are_declared)?, Runner::new(&other, case, are_declared)?];
+                let mut runners = [
+                    Runner::new(&own, case, are_declared, "")?,
+                    Runner::new(&other, case, are_declared, "")?,
+                ];
                 let (mut cpu, mut wall, mut micros) = (Vec::new(), Vec::new(), [Vec::new(), Vec::new()]);
-                for _ in 0..settings.rounds.max(1) {
+                for _ in 0..rounds {
                     let spent = [runners[0].run(pipeline, time)?, runners[1].run(pipeline, time)?];
                     let each = |at: usize, what: Duration| what.as_secs_f64() / spent[at].runs as f64;
                     cpu.push(each(1, spent[1].cpu) / each(0, spent[0].cpu));
@@ -172,7 +184,54 @@ pub fn run(repository: &Path, settings: Settings) -> Result<bool> {
             }
         }
     }
+    drop(own);
+    let store = place.path().join("store of two").display().to_string();
+    let arguments = ["--duramen-path", &store, "--duramen-threads", "2"];
+    let mut own = Server::start_duramen(&duramen, &arguments, &place.path().join("log of two"))?;
+    own.demand_ready(PATIENCE)?;
+    println!(
+        "\n| script | P | two workers to one, by running time | by the clock | wanted |\n|---|---|---|---|---|"
+    );
+    for case in CASES.iter().filter(is_wanted).filter(|case| TOGETHER.contains(&case.name)) {
+        for pipeline in PIPELINES {
+            let [cpu, wall] = together(&own, case, pipeline, time, rounds)?;
+            let mark = if cpu.median < TOGETHER_WANTED { " (missed)" } else { "" };
+            is_good &= mark.is_empty();
+            println!("| {} | {pipeline} | {cpu} | {wall} | {TOGETHER_WANTED}{mark} |", case.name);
+        }
+    }
     Ok(is_good)
+}
+
+/// The speed of two connections at once to that of one, by running time and by the clock.
+fn together(
+    server: &Server,
+    case: &Case,
+    pipeline: usize,
+    time: Duration,
+    rounds: usize,
+) -> Result<[Figures; 2]> {
+    // The workers get connections in turn.
+    let mut one = Runner::new(server, case, true, " one")?;
+    let mut two = Runner::new(server, case, true, " two")?;
+    let (mut cpu, mut wall) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let alone = one.run(pipeline, time)?;
+        let ran = server.cpu_time()?;
+        let (first, second) = thread::scope(|scope| {
+            let first = scope.spawn(|| one.run(pipeline, time));
+            let second = two.run(pipeline, time);
+            (first.join(), second)
+        });
+        let first = first.map_err(|_| Failure::new("a client panicked"))??;
+        let both = [first, second?];
+        let ran = server.cpu_time()?.saturating_sub(ran).as_secs_f64();
+        let runs: u64 = both.iter().map(|spent| spent.runs).sum();
+        cpu.push(2.0 * (alone.cpu.as_secs_f64() / alone.runs as f64) / (ran / runs as f64));
+        let speed = |spent: &Spent| spent.runs as f64 / spent.wall.as_secs_f64();
+        wall.push(both.iter().map(speed).sum::<f64>() / speed(&alone));
+    }
+    Ok([cpu, wall].map(Figures::of))
 }
 
 /// The median of some figures, their least and their most.
@@ -206,7 +265,8 @@ struct Runner<'s> {
 }
 
 impl<'s> Runner<'s> {
-    fn new(server: &'s Server, case: &Case, are_declared: bool) -> Result<Self> {
+    /// `own` makes its keys different from those of others.
+    fn new(server: &'s Server, case: &Case, are_declared: bool, own: &str) -> Result<Self> {
         let mut connection = server.connect()?;
         let keys = case.keys.len();
         // Without a declaration they are the first of the arguments.
@@ -227,7 +287,8 @@ impl<'s> Runner<'s> {
         let digest = String::from_utf8_lossy(loaded.text().unwrap_or_default()).into_owned();
         let count = if are_declared { keys } else { 0 };
         let mut words = vec!["EVALSHA".to_owned(), digest, count.to_string()];
-        words.extend(case.keys.iter().chain(case.arguments).map(|&word| word.to_owned()));
+        words.extend(case.keys.iter().map(|key| format!("{key}{own}")));
+        words.extend(case.arguments.iter().map(|&word| word.to_owned()));
         Ok(Self { server, connection, words, runs: 0 })
     }
 
@@ -254,7 +315,7 @@ impl<'s> Runner<'s> {
         }
         let wall = begun.elapsed();
         // The kernel updates the running time when a thread is at rest.
-        std::thread::sleep(Duration::from_millis(2));
+        thread::sleep(Duration::from_millis(2));
         Ok(Spent { runs: self.runs - first, wall, cpu: self.server.cpu_time()?.saturating_sub(ran) })
     }
 }

@@ -21,7 +21,7 @@ pub struct Case {
 impl Case {
     /// The measured commands without `each: `, cut after 60 characters.
     pub fn title(&self) -> String {
-        let mut title = self.ask.join("; ").replace("each: ", "");
+        let mut title = self.ask.join("; ").replace("each: ", "").replace("{s}", " ").replace("{1}", "[1]");
         if let Some((at, _)) = title.char_indices().nth(60) {
             title.truncate(at);
             title.push('…');
@@ -469,6 +469,61 @@ pub const CASES: &[Case] = &[
         .most(10_000),
     case("connection", "bytes", &[], &["ECHO {v}"]),
     case("connection", "bytes", &[], &["PING {v}"]),
+    // --- scripting
+    case("scripting", "keys", &[], &["EVAL return{s}#KEYS {n} [k{i}]"]),
+    case("scripting", "arguments", &[], &["EVAL return{s}#ARGV 0 [a{i}]"]),
+    case(
+        "scripting",
+        "declared keys, each used",
+        KEYS,
+        &["EVAL for{s}_,k{s}in{s}ipairs(KEYS)do{s}redis.call('set',k,'w'){s}end {n} [k{i}]"],
+    ),
+    case(
+        "scripting",
+        "undeclared keys, each used",
+        &["FLUSHALL"],
+        &["EVAL for{s}i=1,{n}{s}do{s}redis.call('set','k'..i,i){s}end 0"],
+    )
+    .anew(),
+    case("scripting", "calls", &[], &["EVAL for{s}i=1,{n}{s}do{s}redis.call('incr',KEYS{1}){s}end 1 c"]),
+    case(
+        "scripting",
+        "failing calls",
+        &["SET s text"],
+        &["EVAL for{s}i=1,{n}{s}do{s}redis.pcall('incr',KEYS{1}){s}end 1 s"],
+    ),
+    case("scripting", "elements of a reply", LIST, &["EVAL return{s}redis.call('lrange',KEYS{1},0,-1) 1 l"]),
+    case(
+        "scripting",
+        "elements of a reply",
+        LIST,
+        &["EVAL_RO return{s}redis.call('lrange',KEYS{1},0,-1) 1 l"],
+    ),
+    case("scripting", "elements of a reply", HASH, &["EVAL return{s}redis.call('hgetall',KEYS{1}) 1 h"]),
+    case("scripting", "bytes of a reply", VALUE, &["EVAL return{s}redis.call('get',KEYS{1}) 1 s"]),
+    case(
+        "scripting",
+        "elements of a reply",
+        &[],
+        &["EVAL local{s}t={}{s}for{s}i=1,{n}{s}do{s}table.insert(t,i){s}end{s}return{s}t 0"],
+    ),
+    case(
+        "scripting",
+        "elements, packed",
+        LIST,
+        &["EVAL return{s}#cmsgpack.pack(redis.call('lrange',KEYS{1},0,-1)) 1 l"],
+    ),
+    case(
+        "scripting",
+        "elements, as JSON",
+        LIST,
+        &["EVAL return{s}cjson.decode(cjson.encode(redis.call('lrange',KEYS{1},0,-1))) 1 l"],
+    ),
+    case("scripting", "scripts", &["SCRIPT FLUSH"], &["each: SCRIPT LOAD return{s}{i}"]).anew(),
+    case("scripting", "scripts", &["SCRIPT FLUSH"], &["each: EVAL return{s}{i} 0"]).anew(),
+    case("scripting", "scripts", &["SCRIPT FLUSH", "each: SCRIPT LOAD return{s}{i}"], &["EVAL return{s}1 0"]),
+    case("scripting", "scripts", &["each: SCRIPT LOAD return{s}{i}"], &["SCRIPT FLUSH"]).anew(),
+    case("scripting", "digests", &["SCRIPT FLUSH"], &["SCRIPT EXISTS [{i}]"]),
     // --- server
     case("server", "keys", KEYS, &["FLUSHDB"]).anew(),
     case("server", "keys", KEYS, &["FLUSHALL"]).anew(),
@@ -592,10 +647,7 @@ pub const CONSTANT: &[&str] = &[
     "module unload",
     "script",
     "script debug",
-    "script exists",
-    "script flush",
     "script kill",
-    "script load",
     "function",
     "function delete",
     "function dump",
@@ -605,8 +657,6 @@ pub const CONSTANT: &[&str] = &[
     "function load",
     "function restore",
     "function stats",
-    "eval",
-    "eval_ro",
     "evalsha",
     "evalsha_ro",
     "fcall",

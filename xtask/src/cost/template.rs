@@ -9,6 +9,7 @@
 //! | `{kib}` | the number of the bit after n KiB |
 //! | `{v}` | n bytes |
 //! | `{x}`, `{y}` | a longitude and a latitude, derived from i |
+//! | `{s}`, `{1}` | in scripts: a space within a word; `[1]` |
 //!
 //! A line may begin with a prefix:
 //!
@@ -75,7 +76,9 @@ fn filled(word: &str, n: usize, i: usize) -> String {
         .replace("{l}", &(n - 1).to_string())
         .replace("{kib}", &(n * 8192).to_string())
         .replace("{x}", &format!("{:.5}", i as f64 * 200.0 / n as f64 - 100.0))
-        .replace("{y}", &format!("{:.5}", (i % 1000) as f64 * 0.05));
+        .replace("{y}", &format!("{:.5}", (i % 1000) as f64 * 0.05))
+        .replace("{s}", " ")
+        .replace("{1}", "[1]");
     if word.contains("{v}") {
         word = word.replace("{v}", &"v".repeat(n));
     }
