@@ -39,7 +39,7 @@
 //! | collections: many elements under one key, such as a set or a list | [`Store::new_collection`] → [`Collection`] |
 //! | all entries | [`Store::iter`] |
 //! | keys in order, ranges, prefixes | [`IndexKind::Ordered`] → [`Store::range`], [`Store::prefix`] |
-//! | expiry of values, and notifications of it | [`Meta::expiring`], [`Store::set_on_expired`] |
+//! | expiry of values, and notifications of it | [`Meta::expiring`], [`Store::set_on_expired`], [`Store::set_on_due`] |
 //! | eviction: a cache of limited size | [`Options::limit`], [`Options::eviction`], [`Table::set_evictable`] |
 //! | plain structs as keys and values | [`TypedStore`] |
 //! | a check for damage, and a copy of the valid records | [`check`], [`salvage`] |
@@ -150,7 +150,7 @@ pub use duramen_media::process::return_large_allocations;
 pub use duramen_media::{Create, FlushInstruction, MediumKind, Scratch};
 pub use evict::access::uncounted;
 pub use evict::queues::{Evicted, OnEvicted};
-pub use expire::listeners::{Expired, OnExpired, TableId};
+pub use expire::listeners::{Due, Expired, OnDue, OnExpired, TableId};
 pub use get::stamp::Stamp;
 pub use get::value::{CollectionId, Cursor, Meta, Room, Value, ValueInfo};
 pub use options::{EvictBy, Eviction, IndexKind, OnCorruption, OnProgress, Options, Progress, Residence};

@@ -18,7 +18,7 @@ mod writer;
 pub(crate) mod writes;
 
 use crate::api::core::{Core, Held};
-use crate::expire::listeners::OnExpired;
+use crate::expire::listeners::{OnDue, OnExpired};
 #[cfg(test)]
 use crate::maintenance::Maintenance;
 use crate::options::IndexKind;
@@ -266,7 +266,25 @@ impl<M: Medium> StoreOn<M> {
     /// Calls `listener` for each key, of any table, that is swept from now on because it has expired. Replaces the
     /// previous listener, of which a call may still be under way. `None`, the initial state: no calls.
     pub fn set_on_expired(&self, listener: Option<OnExpired>) {
-        self.core().maintenance.expirations.set_listener(listener);
+        self.core().maintenance.expirations.expired.set(listener);
+    }
+
+    /// Calls `listener` for each element, of any collection, whose expiry time has come. The store keeps such elements,
+    /// and reads return them: deleting them is the listener's owner's. Replaces the previous listener, of which a call may still be
+    /// under way. `None`, the initial state: no calls.
+    pub fn set_on_due(&self, listener: Option<OnDue>) {
+        self.core().maintenance.expirations.due.set(listener);
+    }
+
+    /// The store's time is never below this, in Unix milliseconds, also after it was opened again.
+    #[must_use]
+    pub fn time_floor(&self) -> u64 {
+        self.log().clock().floor()
+    }
+
+    /// A caller has seen that an element with expiry time `at` is over: from now on the store's time is not below it.
+    pub fn time_reached(&self, at: u64) {
+        self.log().clock().reached(at);
     }
 
     /// Limits the store to this size from now on; 0: no limit but the medium's. If it is already larger, nothing is put

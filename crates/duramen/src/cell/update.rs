@@ -180,7 +180,7 @@ impl WriterState {
             return Ok(Tried::Refused);
         }
         let changed = seen.is_some_and(|seen| seen != records.stamp_locked(&record));
-        if changed || slot.is_tombstone() || records.is_expired(record.expires_at()) {
+        if changed || slot.is_tombstone() || records.is_expired(record.ends_at()) {
             if slot.is_pending() {
                 records.flush_on_behalf_of_reader(&record, self.read_barrier());
             }

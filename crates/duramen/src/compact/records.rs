@@ -177,7 +177,7 @@ impl<M: Medium> Maintenance<M> {
                 emptied.add_dead(block_record);
                 continue;
             };
-            let hidden = slot.is_tombstone() || self.records.is_expired(block_record.header.expires_at);
+            let hidden = slot.is_tombstone() || self.records.is_expired(block_record.header.ends_at());
             if hidden {
                 self.expire_key(compactor, table, block_record, &guard);
                 if self.covers_no_older_records(slot, block_record.header, emptied.dead_of(block_record.of)) {

@@ -609,7 +609,7 @@ impl<M: Medium> Maintenance<M> {
             // Expired records are removed by the sweeper.
             if *goes
                 && is_durable
-                && !self.records.is_expired(block_record.header.expires_at)
+                && !self.records.is_expired(block_record.header.ends_at())
                 && compactor.appender.reserve_to_move(self.log(), self, most, most).is_ok()
             {
                 if self.evict_by_tombstone(compactor, table, block_record) {

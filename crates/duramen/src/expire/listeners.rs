@@ -1,4 +1,4 @@
-//! Notifies a listener of keys that are swept because they have expired.
+//! Notifies listeners: of keys that are swept because they have expired, and of elements whose time has come.
 
 use duramen_log::format::Owner;
 use duramen_log::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -20,39 +20,72 @@ pub struct Expired {
     pub key: Vec<u8>,
 }
 
+/// An element of a collection whose expiry time has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Due {
+    /// The table of the key.
+    pub table: TableId,
+    /// The key whose value is the collection.
+    pub key: Vec<u8>,
+    /// The element's own key.
+    pub element: Vec<u8>,
+}
+
 /// Called with each key that was swept, by the store's own thread or within
 /// [`Store::maintain`](crate::Store::maintain). The key's lock is held during the call, so the call precedes any later
 /// write of the key. It must return soon, and must not use the store.
 pub type OnExpired = Arc<dyn Fn(&Expired) + Send + Sync>;
 
-/// The function that is called, if any.
+/// Called with each element that is due, by the same threads, about once a second until it is deleted or has another
+/// time. No lock is held: both may have happened meanwhile. It must return soon, and must not use the store.
+pub type OnDue = Arc<dyn Fn(&Due) + Send + Sync>;
+
+/// The functions that are called, if any.
 #[derive(Default)]
 pub(crate) struct Expirations {
-    is_wanted: AtomicBool,
-    listener: Mutex<Option<OnExpired>>,
+    pub expired: Listener<Expired>,
+    pub due: Listener<Due>,
 }
 
-impl Expirations {
-    pub(crate) fn set_listener(&self, listener: Option<OnExpired>) {
+/// A function that is called, if any.
+pub(crate) struct Listener<T> {
+    is_wanted: AtomicBool,
+    listener: Mutex<Option<Arc<dyn Fn(&T) + Send + Sync>>>,
+}
+
+impl<T> Default for Listener<T> {
+    fn default() -> Self {
+        Self { is_wanted: AtomicBool::new(false), listener: Mutex::default() }
+    }
+}
+
+impl<T> Listener<T> {
+    pub(crate) fn set(&self, listener: Option<Arc<dyn Fn(&T) + Send + Sync>>) {
         self.is_wanted.store(listener.is_some(), Relaxed);
         let before = std::mem::replace(&mut *lock(&self.listener), listener);
         drop(before);
     }
 
-    /// A key was swept. The caller holds its lock.
     #[inline]
-    pub(crate) fn notify(&self, owner: Owner, key: &[u8]) {
-        if self.is_wanted.load(Relaxed) {
-            self.call(owner, key);
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.is_wanted.load(Relaxed)
+    }
+
+    /// Calls it, if there is one.
+    #[inline]
+    pub(crate) fn notify(&self, of: impl FnOnce() -> T) {
+        if self.is_wanted() {
+            self.call(&of());
         }
     }
 
     #[cold]
-    fn call(&self, owner: Owner, key: &[u8]) {
-        // A copy: no lock of the store except the key's is held while the function runs.
+    fn call(&self, of: &T) {
+        // A copy: no lock of the store except a swept key's is held while the function runs.
         let listener = lock(&self.listener).clone();
         if let Some(listener) = listener {
-            listener(&Expired { table: TableId(owner), key: key.to_vec() });
+            listener(of);
         }
     }
 }

@@ -1,11 +1,14 @@
-//! Expires keys: makes keys with expired values absent permanently.
+//! Expires keys: makes keys with expired values absent permanently. Elements whose time has come stay, since with the
+//! last of them the root must go: the listener's owner deletes them, as one that holds the key's lock.
 
 use crate::compact::blocks::records_of_open;
 use crate::compact::compactor::{Compactor, ROUND_BYTES};
 use crate::compact::emptying::BlockRecord;
+use crate::expire::listeners::{Due, Expired, TableId};
 use crate::expire::write::Expiring;
 use crate::maintenance::Maintenance;
 use crate::table::tables::Table;
+use duramen_index::Slot;
 use duramen_log::blocks::Use;
 use duramen_log::format::Extent;
 use duramen_log::sync::reclaim::{self, Guard};
@@ -16,6 +19,8 @@ use std::time::Duration;
 const SWEEP_BYTES: u64 = 8 << 20;
 /// ... and looks at no more blocks than this.
 const SWEEP_EXTENTS: u32 = 1 << 17;
+/// An element that is due and still there is reported again after this time.
+const DUE_AGAIN: Duration = Duration::from_secs(1);
 
 impl<M: Medium> Maintenance<M> {
     /// Searches the blocks that will hold expired values in the time `ahead`, and makes the keys of expired values
@@ -68,6 +73,13 @@ impl<M: Medium> Maintenance<M> {
             }
             let Some(table) = self.records.tables.find(header.owner, &mut last) else { continue };
             let guard = reclaim::pin();
+            if header.owner.is_collection() {
+                let element = BlockRecord::new(base, bytes, found, &self.records.hasher);
+                if self.report_due(table, &element, &guard) {
+                    block.expiry_add(self.log().clock().now() + DUE_AGAIN.as_millis() as u64);
+                }
+                continue;
+            }
             self.expire_key(
                 compactor,
                 table,
@@ -75,6 +87,26 @@ impl<M: Medium> Maintenance<M> {
                 &guard,
             );
         }
+    }
+
+    /// Notifies the listener of an element whose time has come, unless it was superseded. Returns whether it is there.
+    fn report_due(&self, table: &Table, element: &BlockRecord<'_>, guard: &Guard) -> bool {
+        let points_here = |slot: Slot| slot.location() == element.place;
+        let slot = table.index.find(element.of.hash, element.of.key, guard, points_here);
+        if table.is_dead() || slot.is_none_or(|slot| slot.is_tombstone()) {
+            return false;
+        }
+        if self.expirations.due.is_wanted() {
+            for place in table.places_of_names() {
+                let Some(root) = self.records.whole_record(place) else { continue };
+                self.expirations.due.notify(|| Due {
+                    table: TableId(root.owner()),
+                    key: root.key().to_vec(),
+                    element: element.of.key.to_vec(),
+                });
+            }
+        }
+        true
     }
 
     /// Makes the key of an expired value absent permanently, and notifies the listener.
@@ -89,7 +121,7 @@ impl<M: Medium> Maintenance<M> {
         let (record_bytes, expires_at) = (header.record_bytes(), header.expires_at);
         let expiring = Expiring { key: of.key, hash: of.hash, place, record_bytes, expires_at };
         self.records.expire_key(table, expiring, &compactor.activity, guard, || {
-            self.expirations.notify(table.owner, of.key)
+            self.expirations.expired.notify(|| Expired { table: TableId(table.owner), key: of.key.to_vec() })
         });
     }
 }

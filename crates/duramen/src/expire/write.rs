@@ -67,7 +67,7 @@ impl WriterState {
         let Some((_, (slot, record))) = table.index.find_with(hash, key, &guard, look) else {
             return Ok(false);
         };
-        let expires_at = record.expires_at();
+        let expires_at = record.ends_at();
         if slot.is_tombstone() || !records.is_expired(expires_at) {
             return Ok(false);
         }

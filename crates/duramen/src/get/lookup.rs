@@ -79,9 +79,8 @@ impl<M: Medium> Records<M> {
         let table = self.tables.at(target, &guard)?;
         let hash = self.hasher.hash(key);
         let found = table.index.find_with(hash, key, &guard, |slot| self.record_of(slot, key));
-        let is_there = |(slot, record): &(Slot, Record<'_>)| {
-            !slot.is_tombstone() && !self.is_expired(record.expires_at())
-        };
+        let is_there =
+            |(slot, record): &(Slot, Record<'_>)| !slot.is_tombstone() && !self.is_expired(record.ends_at());
         let Some((_, record)) = found.filter(is_there) else { return Ok(None) };
         let written = record.head.version().0 / VERSIONS_PER_SECOND;
         // The read time has only the low bits: take the high bits from now.

@@ -17,7 +17,8 @@ pub type Cursor = u64;
 pub struct Meta {
     /// The caller's tag; stored as is.
     pub tag: u8,
-    /// When the value expires, in Unix milliseconds; from then on the key is absent.
+    /// When the value expires, in Unix milliseconds; from then on the key is absent. An element of a
+    /// collection stays, and is reported ([`Store::set_on_due`](crate::Store::set_on_due)).
     pub expires_at: Option<u64>,
     /// Whether [`Writer::update`](crate::Writer::update) may change the value in place. Such a value is read by copy,
     /// consistent at any length, and its checksum no longer covers it after the first update. Without this, an update
@@ -218,6 +219,12 @@ impl<'a> Record<'a> {
     #[inline]
     pub(crate) fn expires_at(&self) -> Option<u64> {
         self.head.expires().then(|| u64_at(self.bytes, HEADER_BYTES as usize))
+    }
+
+    /// When the value stops counting by itself, as [`Header::ends_at`](duramen_log::format::Header::ends_at).
+    #[inline]
+    pub(crate) fn ends_at(&self) -> Option<u64> {
+        self.expires_at().filter(|_| !self.owner().is_collection())
     }
 
     #[inline(always)]

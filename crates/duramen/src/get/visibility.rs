@@ -83,7 +83,7 @@ impl<M: Medium> Records<M> {
                 return Visibility::Uncommitted(epoch);
             }
         }
-        if slot.is_tombstone() || self.is_expired(record.expires_at()) {
+        if slot.is_tombstone() || self.is_expired(record.ends_at()) {
             return Visibility::Absent;
         }
         if record.head.is_cell() { Visibility::Copied } else { Visibility::Shown }

@@ -112,7 +112,7 @@ pub(crate) struct Old<'a> {
 impl<'a> Old<'a> {
     #[inline]
     pub(crate) fn new<M: Medium>(records: &Records<M>, slot: Slot, record: Option<Record<'a>>) -> Self {
-        let is_expired = record.is_some_and(|record| records.is_expired(record.expires_at()));
+        let is_expired = record.is_some_and(|record| records.is_expired(record.ends_at()));
         Self { slot, record, present: !slot.is_tombstone() && !is_expired }
     }
 

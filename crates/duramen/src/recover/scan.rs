@@ -353,7 +353,7 @@ impl<M: Medium> Scan<'_, M> {
         }
         // Until a newer one is found.
         reading.outcome.entered += header.record_bytes();
-        let expired = header.expires_at.is_some_and(|at| at <= self.now);
+        let expired = header.ends_at().is_some_and(|at| at <= self.now);
         if let Some(at) = header.expires_at
             && !expired
         {

@@ -1,13 +1,13 @@
 //! Collections: elements as separate records, alive as long as a root names them; over compaction, closes and crashes.
 use crate::maintained;
 use duramen::{
-    Batch, Collection, CollectionId, ElementOrder, ErrorKind, IndexKind, MediumKind, Meta, Options,
+    Batch, Collection, CollectionId, Due, ElementOrder, ErrorKind, IndexKind, MediumKind, Meta, Options,
     Residence, Store, Swap,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 pub fn options() -> Options {
     Options { medium: MediumKind::Shm, extent_bytes: Some(4096), background: false, ..Options::default() }
@@ -277,6 +277,86 @@ fn an_expired_root_takes_its_elements_with_it() {
     assert!(is_back, "{} of {live}", store.stats().live_bytes);
     assert_eq!(store.collection(made.id()).unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(store.audit(), [""; 0]);
+}
+
+#[test]
+fn an_element_whose_time_has_come_is_reported_until_it_is_deleted_and_goes_by_no_other_means() {
+    for order in ORDERS {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = dir.path().join("store");
+        let now = Arc::new(AtomicU64::new(1_000_000));
+        let clock = Arc::clone(&now);
+        let options =
+            Options { clock: Some(Arc::new(move || clock.load(Relaxed))), len_max: 4 << 20, ..options() };
+        let store = options.open(&path).unwrap();
+        let made = make(&store, b"k", order);
+        let until = |at| Meta { expires_at: Some(at), ..Meta::default() };
+        made.put_with(b"overdue-1", [1; 9], until(1_005_000)).unwrap();
+        made.put_with(b"overdue-2", [2; 9], until(1_005_000)).unwrap();
+        made.put_with(b"not due-1", [3; 9], until(9_005_000)).unwrap();
+        let reported = |store: &Store| {
+            let told = Arc::new(Mutex::new(Vec::new()));
+            let to = Arc::clone(&told);
+            store.set_on_due(Some(Arc::new(move |due: &Due| {
+                assert_eq!(due.key, b"k");
+                to.lock().unwrap().push(due.element.clone());
+            })));
+            store.maintain().unwrap();
+            store.set_on_due(None);
+            let mut told = told.lock().unwrap().clone();
+            told.sort();
+            told
+        };
+        let holds = |store: &Store, len| {
+            let elements = of(store, b"k").unwrap();
+            assert_eq!(
+                (elements.len(), elements.get(b"overdue-2").unwrap().as_deref()),
+                (len, Some(&[2; 9][..]))
+            );
+            assert_eq!(store.audit(), [""; 0]);
+        };
+        assert_eq!(reported(&store), [vec![]; 0]);
+        now.store(1_007_000, Relaxed);
+        assert_eq!(reported(&store), [b"overdue-1".to_vec(), b"overdue-2".to_vec()]);
+        assert_eq!(reported(&store), [vec![]; 0], "again at once");
+        now.store(1_009_000, Relaxed);
+        assert_eq!(reported(&store), [b"overdue-1".to_vec(), b"overdue-2".to_vec()]);
+        holds(&store, 4);
+        // Opened again, twice: the second reads what the first wrote.
+        let killed = after_kill(&path, &options);
+        holds(&killed, 4);
+        now.store(1_011_000, Relaxed);
+        assert_eq!(reported(&killed), [b"overdue-1".to_vec(), b"overdue-2".to_vec()]);
+        drop(killed);
+        assert!(made.delete(b"overdue-1").unwrap());
+        // Compaction moves what is there.
+        for at in 0..12_000u32 {
+            store.put((at % 3000).to_be_bytes(), [7; 100]).unwrap();
+        }
+        assert!(maintained(&store, || store.stats().compacted_bytes > 0));
+        holds(&store, 3);
+        now.store(1_013_000, Relaxed);
+        assert_eq!(reported(&store), [b"overdue-2".to_vec()]);
+        drop((made, store));
+        let store = options.open(&path).unwrap();
+        holds(&store, 3);
+        now.store(1_015_000, Relaxed);
+        assert_eq!(reported(&store), [b"overdue-2".to_vec()]);
+        // Another time, or none.
+        let elements = of(&store, b"k").unwrap();
+        elements.put_with(b"overdue-2", [2; 9], until(9_005_000)).unwrap();
+        now.store(1_019_000, Relaxed);
+        assert_eq!(reported(&store), [vec![]; 0]);
+        holds(&store, 3);
+        now.store(9_009_000, Relaxed);
+        elements.put(b"not due-1", [3; 9]).unwrap();
+        assert_eq!(reported(&store), [b"overdue-2".to_vec()]);
+        // Of a key that is gone nothing is reported.
+        store.delete(b"k").unwrap();
+        now.store(9_019_000, Relaxed);
+        assert_eq!(reported(&store), [vec![]; 0]);
+        assert_eq!(store.audit(), [""; 0]);
+    }
 }
 
 #[test]

@@ -313,6 +313,13 @@ impl Trailer {
 }
 
 impl Header {
+    /// When the record stops counting by itself. An element's expiry does not end it, but makes it due: its writer
+    /// deletes it.
+    #[inline]
+    pub fn ends_at(&self) -> Option<u64> {
+        self.expires_at.filter(|_| !self.owner.is_collection())
+    }
+
     /// Bytes before the key.
     #[inline]
     pub fn head_bytes(&self) -> u64 {
