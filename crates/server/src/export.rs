@@ -1,4 +1,4 @@
-//! Writes a store as an RDB file for redis-server 7.0 and later.
+//! Writes a store as an RDB file for redis-server 7.0 and later; with hashes whose fields expire, for 7.4 and later.
 
 use crate::clients::unix_millis;
 use duramen::Store;
@@ -50,7 +50,11 @@ pub fn databases<W: Write>(
     out: W,
     told: &mut dyn FnMut(u64),
 ) -> Result<(W, u64), Failure> {
-    let mut writer = Writer::new(out, now / 1000).map_err(Failure::new)?;
+    let mut is_timed = false;
+    for db in 0..txn.databases() {
+        is_timed = is_timed || txn.has_timed_hashes(db).map_err(Failure::new)?;
+    }
+    let mut writer = Writer::new(out, now / 1000, is_timed).map_err(Failure::new)?;
     let libraries = txn.libraries().map_err(Failure::new)?.unwrap_or_default();
     writer.libraries(&libraries).map_err(Failure::new)?;
     let mut keys = 0;

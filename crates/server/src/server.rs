@@ -53,6 +53,10 @@ pub struct Server {
     pub running_scripts: Running,
     /// Expiry times of keys whose events are wanted.
     pub expiry_timers: ExpiryTimers,
+    /// When fields of hashes end, as far as there is room.
+    pub field_timers: ExpiryTimers,
+    /// Whether fields whose time has come are deleted.
+    pub deletes_fields: AtomicBool,
     /// Messages on their way.
     pub delivery: Delivery,
     /// When it started.
@@ -136,6 +140,8 @@ impl Server {
             libraries: Known::default(),
             running_scripts: Running::default(),
             expiry_timers: ExpiryTimers::default(),
+            field_timers: ExpiryTimers::of_fields(),
+            deletes_fields: AtomicBool::new(true),
             delivery: Delivery::default(),
             started: Instant::now(),
             run_id,

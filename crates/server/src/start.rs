@@ -160,6 +160,7 @@ impl Started {
             server.tls.set(tls);
         }
         server.set_expired_listener(expiry_listener::listener(&server));
+        server.keyspace.store().set_on_due(Some(expiry_listener::due_listener(&server)));
         server.keyspace.store().set_on_evicted(eviction_listener::listener(&server));
         let mut started = Self { server, poll, listeners, workers: Vec::new(), pidfile };
         for (index, poll) in polls.into_iter().enumerate() {
@@ -255,6 +256,7 @@ impl Started {
         // No other handle is left now, so this closes the store.
         let store = self.server.keyspace.store().clone();
         store.set_on_expired(None);
+        store.set_on_due(None);
         self.server.log_damage_at_end();
         drop(self.server);
         // With `manual` durability nothing else would commit: a clean shutdown is one of the requested commits.

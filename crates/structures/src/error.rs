@@ -36,6 +36,9 @@ pub enum Error {
     OffsetRange,
     /// A key longer than [`crate::KEY_BYTES_MAX`]. Redis allows longer ones; the text is our own.
     KeyTooLong,
+    /// Expiry times in a hash of which a field is longer than [`crate::KEY_BYTES_MAX`], or such a field in a hash with
+    /// expiry times. Redis allows both; the text is our own.
+    FieldTooLong,
     /// RESTORE of bytes whose version or checksum is not one this build reads.
     DumpChecksum,
     /// RESTORE of bytes that are intact but not the encoding of a value.
@@ -81,6 +84,7 @@ impl fmt::Display for Error {
             Self::TooLong => "ERR string exceeds maximum allowed size (proto-max-bulk-len)",
             Self::OffsetRange => "ERR offset is out of range",
             Self::KeyTooLong => "ERR key is longer than 65536 bytes",
+            Self::FieldTooLong => "ERR a hash whose fields expire has no field of more than 65536 bytes",
             Self::DumpChecksum => "ERR DUMP payload version or checksum are wrong",
             Self::DumpFormat => "ERR Bad data format",
             Self::DumpType(rdb_type) => {

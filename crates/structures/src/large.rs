@@ -3,7 +3,8 @@
 //! the key takes one small record, whatever the size.
 //!
 //! The root's value is one byte: bits 0 to 3 are the form, 2 for this one; bits 4 to 7 are flags, as in a
-//! [`packed`](crate::packed) run. It is rewritten only when a flag changes.
+//! [`packed`](crate::packed) run, and for a hash 2 more: some field has had an expiry time, which is that of its
+//! element. It is rewritten only when a flag changes.
 //!
 //! | type | collection | key of an element | value of an element |
 //! |---|---|---|---|
@@ -44,7 +45,18 @@ pub(crate) trait ElementWriter {
     fn ends_with_next(&mut self);
 
     /// Sets an element; whether it was there.
-    fn put(&mut self, elements: &Collection, key: &[u8], value: &[u8]) -> duramen::Result<bool>;
+    fn put(&mut self, elements: &Collection, key: &[u8], value: &[u8]) -> duramen::Result<bool> {
+        self.put_until(elements, key, value, None)
+    }
+
+    /// Sets an element with this expiry time; whether it was there.
+    fn put_until(
+        &mut self,
+        elements: &Collection,
+        key: &[u8],
+        value: &[u8],
+        expires_at: Option<u64>,
+    ) -> duramen::Result<bool>;
 
     /// Removes an element; whether it was there.
     fn delete(&mut self, elements: &Collection, key: &[u8]) -> duramen::Result<bool>;
@@ -104,11 +116,14 @@ pub(crate) fn copy(writer: &mut impl ElementWriter, elements: &Collection) -> Re
     let mut copied = 0;
     while copied < elements.len() {
         // Where the key ends, and the value.
-        let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+        let (mut bytes, mut ends, mut timed) = (Vec::new(), Vec::new(), Vec::new());
         let mut gather = |element: &Value<'_>| {
             bytes.extend_from_slice(element.key());
             let key_end = bytes.len();
             bytes.extend_from_slice(element);
+            if let Some(expires_at) = element.expires_at() {
+                timed.push((ends.len(), expires_at));
+            }
             ends.push((key_end, bytes.len()));
             bytes.len() < COPIED_BYTES || elements.order() == ElementOrder::Unordered
         };
@@ -120,6 +135,10 @@ pub(crate) fn copy(writer: &mut impl ElementWriter, elements: &Collection) -> Re
         for &(key_end, end) in &ends {
             writes.push((&bytes[at..key_end], Some(&bytes[key_end..end])));
             at = end;
+        }
+        for &(at, expires_at) in timed.iter().rev() {
+            let (key, value) = writes.swap_remove(at);
+            writer.put_until(&made, key, value.unwrap_or_default(), Some(expires_at))?;
         }
         writer.write_all(&made, &writes)?;
         copied += ends.len().max(1) as u64;

@@ -257,6 +257,7 @@ fn stats(text: &mut Text, facts: &Facts<'_>) {
     text.field("rejected_connections", rejected);
     zeros(text, &["sync_full", "sync_partial_ok", "sync_partial_err"]);
     let (expired, evicted) = facts.server.removed(&facts.store);
+    text.field("expired_subkeys", totals.expired_fields);
     text.field("expired_keys", expired);
     text.field("evicted_keys", evicted);
     text.field("expired_stale_perc", "0.00");

@@ -55,6 +55,8 @@ pub struct WorkerStats {
     pub changes: Counter,
     /// Keys that UNLINK, FLUSHDB ASYNC and FLUSHALL ASYNC removed; their space is freed in the background.
     pub lazyfreed: Counter,
+    /// Fields of hashes that were deleted because their time was over.
+    pub expired_fields: Counter,
     /// Clients disconnected because they did not read their replies.
     pub output_limit_disconnections: Counter,
     /// Clients disconnected because all clients' buffers together were too large.
@@ -89,6 +91,7 @@ impl WorkerStats {
             repeated: Counter::default(),
             changes: Counter::default(),
             lazyfreed: Counter::default(),
+            expired_fields: Counter::default(),
             output_limit_disconnections: Counter::default(),
             evicted_clients: Counter::default(),
             query_limit_disconnections: Counter::default(),
@@ -140,6 +143,8 @@ pub struct Totals {
     pub keyspace_misses: u64,
     pub repeated: u64,
     pub lazyfreed: u64,
+    /// See [`WorkerStats::expired_fields`].
+    pub expired_fields: u64,
     pub output_limit_disconnections: u64,
     pub evicted_clients: u64,
     pub query_limit_disconnections: u64,
@@ -179,6 +184,7 @@ impl Totals {
         self.keyspace_misses += worker.keyspace_misses.get();
         self.repeated += worker.repeated.get();
         self.lazyfreed += worker.lazyfreed.get();
+        self.expired_fields += worker.expired_fields.get();
         self.output_limit_disconnections += worker.output_limit_disconnections.get();
         self.evicted_clients += worker.evicted_clients.get();
         self.query_limit_disconnections += worker.query_limit_disconnections.get();
@@ -208,6 +214,7 @@ impl Totals {
         self.keyspace_misses -= base.keyspace_misses;
         self.repeated -= base.repeated;
         self.lazyfreed -= base.lazyfreed;
+        self.expired_fields -= base.expired_fields;
         self.output_limit_disconnections -= base.output_limit_disconnections;
         self.evicted_clients -= base.evicted_clients;
         self.query_limit_disconnections -= base.query_limit_disconnections;

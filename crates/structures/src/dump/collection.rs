@@ -13,6 +13,12 @@
 //! | 16 | a hash | a string: a [`listpack`] of alternating fields and values |
 //! | 17 | a sorted set | a string: a listpack of alternating members and scores, ascending |
 //! | 20 | a set, of Redis 7.2 and later | a string: a listpack of the members |
+//! | 22 | as 24, of 7.4's candidates | as 24, but without the first time, and times in milliseconds; 0: none |
+//! | 23 | as 25, of 7.4's candidates | as 25, but without the first time |
+//! | 24 | a hash whose fields expire, of Redis 7.4 and later | the first time (8 bytes), how many fields; of each 1 and its time from the first on, or 0, a length; field and value as strings |
+//! | 25 | the same | the first time (8 bytes); a string: a listpack of field, value and time, 0: none |
+//!
+//! Times are Unix milliseconds.
 
 use std::collections::HashSet;
 
@@ -34,8 +40,14 @@ const TYPE_HASH_ZIPLIST: u8 = 13;
 const TYPE_HASH_LISTPACK: u8 = 16;
 const TYPE_SORTED_SET_LISTPACK: u8 = 17;
 const TYPE_SET_LISTPACK: u8 = 20;
+const TYPE_TIMED_HASH_EARLY: u8 = 22;
+const TYPE_TIMED_HASH_LISTPACK_EARLY: u8 = 23;
+const TYPE_TIMED_HASH: u8 = 24;
+const TYPE_TIMED_HASH_LISTPACK: u8 = 25;
+/// The first time when there is none.
+const NO_TIME: u64 = 1 << 48;
 /// Those of the table.
-pub(super) const TYPES: [u8; 11] = [
+pub(super) const TYPES: [u8; 15] = [
     TYPE_SET,
     TYPE_SORTED_SET_TEXT,
     TYPE_HASH,
@@ -47,7 +59,16 @@ pub(super) const TYPES: [u8; 11] = [
     TYPE_HASH_LISTPACK,
     TYPE_SORTED_SET_LISTPACK,
     TYPE_SET_LISTPACK,
+    TYPE_TIMED_HASH_EARLY,
+    TYPE_TIMED_HASH_LISTPACK_EARLY,
+    TYPE_TIMED_HASH,
+    TYPE_TIMED_HASH_LISTPACK,
 ];
+/// Those of hashes whose fields expire, which other files than Redis's use for something else.
+pub(super) const TYPES_TIMED: std::ops::RangeInclusive<u8> = TYPE_TIMED_HASH_EARLY..=TYPE_TIMED_HASH_LISTPACK;
+
+/// A field with its value and expiry time.
+pub type TimedField = (Vec<u8>, Vec<u8>, Option<u64>);
 
 /// Type and value of a hash, which is a listpack to Redis or not.
 pub fn hash(pairs: &[(&[u8], &[u8])], is_listpack: bool) -> Vec<u8> {
@@ -58,6 +79,32 @@ pub fn hash(pairs: &[(&[u8], &[u8])], is_listpack: bool) -> Vec<u8> {
     } else {
         encode_len(pairs.len() as u64, &mut out);
         strings.for_each(|string| encode(string, &mut out));
+    }
+    out
+}
+
+/// Type and value of a hash some of whose fields have expiry times, which is a listpack to Redis or not. One without
+/// any time is written as other hashes are, for all versions.
+pub fn timed_hash(fields: &[TimedField], is_listpack: bool) -> Vec<u8> {
+    let Some(first) = fields.iter().filter_map(|(.., expires_at)| *expires_at).min() else {
+        let pairs: Vec<_> = fields.iter().map(|(field, value, _)| (&field[..], &value[..])).collect();
+        return hash(&pairs, is_listpack);
+    };
+    let mut out = vec![if is_listpack { TYPE_TIMED_HASH_LISTPACK } else { TYPE_TIMED_HASH }];
+    out.extend_from_slice(&first.to_le_bytes());
+    if is_listpack {
+        let times: Vec<String> =
+            fields.iter().map(|(.., expires_at)| expires_at.unwrap_or(0).to_string()).collect();
+        let strings = fields.iter().zip(&times);
+        let strings = strings.flat_map(|((field, value, _), time)| [&field[..], &value[..], time.as_bytes()]);
+        encode(&listpack::encode(strings), &mut out);
+        return out;
+    }
+    encode_len(fields.len() as u64, &mut out);
+    for (field, value, expires_at) in fields {
+        encode_len(expires_at.map_or(0, |at| at - first + 1), &mut out);
+        encode(field, &mut out);
+        encode(value, &mut out);
     }
     out
 }
@@ -133,6 +180,10 @@ pub(super) fn read(rdb_type: u8, rest: &mut Input<'_>, bytes_max: u64) -> Option
         return are_distinct(members.iter().map(|(member, _)| member))
             .then_some(Restored::SortedSet(members));
     }
+    if TYPES_TIMED.contains(&rdb_type) {
+        let fields = timed(rdb_type, rest, bytes_max)?;
+        return are_distinct(fields.iter().map(|(field, ..)| field)).then_some(Restored::TimedHash(fields));
+    }
     let strings = match rdb_type {
         TYPE_SET => strings(rest, 1, bytes_max)?,
         TYPE_HASH => strings(rest, 2, bytes_max)?,
@@ -159,6 +210,28 @@ pub(super) fn read(rdb_type: u8, rest: &mut Input<'_>, bytes_max: u64) -> Option
         }
         _ => Some(Restored::Set(strings)),
     }
+}
+
+fn timed(rdb_type: u8, rest: &mut Input<'_>, bytes_max: u64) -> Option<Vec<TimedField>> {
+    let is_early = matches!(rdb_type, TYPE_TIMED_HASH_EARLY | TYPE_TIMED_HASH_LISTPACK_EARLY);
+    let first = if is_early { 0 } else { u64::from_le_bytes(rest.take_array()?) };
+    let time = |at: u64| if at == 0 { Some(None) } else { (at < NO_TIME).then_some(Some(at)) };
+    let mut fields = Vec::new();
+    if matches!(rdb_type, TYPE_TIMED_HASH | TYPE_TIMED_HASH_EARLY) {
+        for _ in 0..decode_len(rest)? {
+            let at = decode_len(rest)?;
+            let at = if at == 0 || is_early { at } else { first.checked_add(at - 1)? };
+            let (field, value) = (decode(rest, bytes_max)?, decode(rest, bytes_max)?);
+            fields.push((field, value, time(at)?));
+        }
+        return Some(fields);
+    }
+    let mut strings = listpack::decode(&decode(rest, bytes_max)?)?.into_iter();
+    while let Some(field) = strings.next() {
+        let (value, at) = (strings.next()?, integer::parse(&strings.next()?)?);
+        fields.push((field, value, time(u64::try_from(at).ok()?)?));
+    }
+    Some(fields)
 }
 
 fn are_distinct<'s>(names: impl ExactSizeIterator<Item = &'s Vec<u8>>) -> bool {

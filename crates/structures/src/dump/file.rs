@@ -29,9 +29,13 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::mem;
 
+use super::collection::TYPES_TIMED;
 use super::functions::{FUNCTION, FUNCTION_OF_CANDIDATES};
 use super::input::Input;
-use super::{Restored, VERSION_READ_MAX, VERSION_WRITTEN, crc64, decode, decode_len, encode, encode_len};
+use super::{
+    Restored, VERSION_READ_MAX, VERSION_WRITTEN, VERSION_WRITTEN_TIMED, crc64, decode, decode_len, encode,
+    encode_len,
+};
 
 const MAGIC: &[u8; 5] = b"REDIS";
 /// From Valkey 9.0 on, with three digits after it.
@@ -270,12 +274,14 @@ impl<R: Read> Reader<R> {
         if rdb_type == TYPE_MODULE {
             return self.skip_module_value(key);
         }
-        if !super::is_read(rdb_type) {
+        // Valkey has types of its own from there on.
+        let is_valkeys = self.version == VERSION_OF_VALKEY && TYPES_TIMED.contains(&rdb_type);
+        if !super::is_read(rdb_type) || is_valkeys {
             let what = match rdb_type {
                 TYPE_MODULE_OLD => {
                     "a module's value as Redis 4.0's candidates wrote it, whose end nobody finds"
                 }
-                _ => "a hash whose fields expire, of Redis 7.4",
+                _ => "a hash whose fields expire, of Valkey 9",
             };
             let why = format!(
                 "its value is {what} (RDB type {rdb_type}), which is not read: delete the key there and save again"
@@ -464,14 +470,16 @@ pub fn is_ours(head: &[u8]) -> bool {
 }
 
 impl<W: Write> Writer<W> {
-    /// Writes the head. `now` is in Unix seconds.
+    /// Writes the head. `now` is in Unix seconds. Only a file that `is_timed` may hold hashes whose fields expire; Redis
+    /// reads it from 7.4 on.
     ///
     /// # Errors
     /// When the output fails; so for all.
-    pub fn new(out: W, now: u64) -> io::Result<Self> {
+    pub fn new(out: W, now: u64, is_timed: bool) -> io::Result<Self> {
         let mut writer = Self { out, crc: 0, entry: Vec::new() };
         writer.entry.extend_from_slice(MAGIC);
-        write!(writer.entry, "{VERSION_WRITTEN:04}")?;
+        let version = if is_timed { VERSION_WRITTEN_TIMED } else { VERSION_WRITTEN };
+        write!(writer.entry, "{version:04}")?;
         writer.entry.push(NOTE);
         encode(WRITER_NOTE, &mut writer.entry);
         encode(env!("CARGO_PKG_VERSION").as_bytes(), &mut writer.entry);
@@ -565,7 +573,7 @@ mod tests {
     }
 
     fn written() -> (Vec<u8>, Vec<Item>) {
-        let mut writer = Writer::new(Vec::new(), 1_700_000_000).unwrap();
+        let mut writer = Writer::new(Vec::new(), 1_700_000_000, false).unwrap();
         let key =
             |db, key: &[u8], value, expires_at| Item::Key(Key { db, key: key.to_vec(), value, expires_at });
         writer.database(0, 2, 1).unwrap();

@@ -28,19 +28,21 @@ mod zipmap;
 
 use crate::error::{Error, Result};
 use crate::string::integer;
-pub use collection::{hash, set, sorted_set};
+pub use collection::{TimedField, hash, set, sorted_set, timed_hash};
 use input::Input;
 pub use list::list;
 pub use stream::stream;
 
 /// RDB version that payloads carry: Redis 7.0's, so that all later ones read them.
 pub const VERSION_WRITTEN: u16 = 10;
+/// The same for hashes whose fields expire: Redis 7.4's.
+pub const VERSION_WRITTEN_TIMED: u16 = 12;
 /// Highest RDB version whose payloads are read: that of Redis 7.4. Strings are alike in all of them.
 pub const VERSION_READ_MAX: u16 = 12;
 
 const TYPE_STRING: u8 = 0;
-/// What Redis has up to 7.4 and [`is_read`] does not know: modules' values, hashes whose fields expire.
-const TYPES_KNOWN: [u8; 6] = [6, 7, 22, 23, 24, 25];
+/// What Redis has up to 7.4 and [`is_read`] does not know: modules' values.
+const TYPES_KNOWN: [u8; 2] = [6, 7];
 const FOOTER_BYTES: usize = 10;
 
 // First byte of a length.
@@ -70,7 +72,9 @@ pub fn string(value: &[u8]) -> Vec<u8> {
 
 /// The payload of type and value: with version and checksum after them.
 pub fn signed(mut out: Vec<u8>) -> Vec<u8> {
-    out.extend_from_slice(&VERSION_WRITTEN.to_le_bytes());
+    let is_timed = out.first().is_some_and(|rdb_type| collection::TYPES_TIMED.contains(rdb_type));
+    let version = if is_timed { VERSION_WRITTEN_TIMED } else { VERSION_WRITTEN };
+    out.extend_from_slice(&version.to_le_bytes());
     let crc = crc64::checksum(&out);
     out.extend_from_slice(&crc.to_le_bytes());
     out
@@ -100,6 +104,8 @@ pub enum Restored {
     String(Vec<u8>),
     /// Fields and values by turns, no field twice.
     Hash(Vec<Vec<u8>>),
+    /// Fields with values and expiry times, no field twice.
+    TimedHash(Vec<TimedField>),
     /// Elements.
     List(Vec<Vec<u8>>),
     /// Members, none twice.
@@ -117,6 +123,7 @@ impl Restored {
             // A stream without entries is one still.
             Self::String(_) | Self::Stream(_) => false,
             Self::Hash(strings) | Self::List(strings) | Self::Set(strings) => strings.is_empty(),
+            Self::TimedHash(fields) => fields.is_empty(),
             Self::SortedSet(members) => members.is_empty(),
         }
     }

@@ -4,6 +4,10 @@
 //! ascending. So the fields of a hash without the flag have a position, the time at which they were set: a clock that
 //! is set back changes the order, and nothing else. There are few ([`Thresholds`](crate::Thresholds)); they are sorted
 //! when all are read.
+//!
+//! A field may have an expiry time: that of its element's record. The flag [`TIMED`] says that some field has had one.
+//! A field whose time has come is over: no read shows it, but it counts until it is deleted, as in Redis. The store
+//! reports it ([`duramen::Store::set_on_due`]), and [`LargeMap::remove_over`] deletes it as HDEL would.
 
 use std::cell::{Cell, OnceCell};
 use std::collections::HashSet;
@@ -19,12 +23,16 @@ use crate::packed::Malformed;
 use crate::random::Random;
 use crate::string::integer;
 
+/// The flag of a hash of which some field has had an expiry time.
+pub(crate) const TIMED: u8 = 2;
 const NO_PLACE: u8 = 0;
 const PLACE: u8 = 8;
 // Entries drawn one by one rather than out of all: to read one by chance takes as long as to read some in turn.
 const DRAWN_OF: usize = 4;
 /// Entries that are written in one call.
 const TOGETHER: usize = 256;
+/// Draws of a name that is not over and not drawn yet, for each one wanted.
+const TRIES: usize = 4;
 /// Of a short name and a short value, for which there is room from the beginning.
 const SOME_BYTES: usize = 24;
 
@@ -35,8 +43,12 @@ pub(crate) struct LargeMap {
     /// The number of entries, once it was requested: the owner of this value holds the key's lock.
     len: Cell<Option<usize>>,
     is_converted: bool,
+    /// Some field has had an expiry time.
+    is_timed: bool,
     /// The root does not say so yet.
     is_root_old: bool,
+    /// The time that the transaction sees.
+    now: u64,
     /// Elements were written.
     is_changed: bool,
     /// All entries, kept for callers that need them together.
@@ -45,16 +57,27 @@ pub(crate) struct LargeMap {
     last: u64,
 }
 
+/// Which expiry time a field has after a write of its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expiry {
+    /// Its own as before.
+    Kept,
+    /// This one, or none.
+    Set(Option<u64>),
+}
+
 impl LargeMap {
-    /// The entries in `elements`, whose root has these flags.
-    pub(crate) fn of(kind: Kind, elements: Collection, flags: u8) -> Self {
+    /// The entries in `elements`, whose root has these flags, as seen at the time `now`.
+    pub(crate) fn of(kind: Kind, elements: Collection, flags: u8, now: u64) -> Self {
         let is_converted = flags & CONVERTED != 0;
         Self {
             kind,
             elements,
             len: Cell::new(None),
             is_converted,
+            is_timed: flags & TIMED != 0,
             is_root_old: false,
+            now,
             is_changed: false,
             whole: OnceCell::new(),
             last: 0,
@@ -62,12 +85,16 @@ impl LargeMap {
     }
 
     /// Makes a large form of entries. Nothing names it yet.
-    pub(crate) fn make(writer: &mut impl ElementWriter, entries: &PackedMap<Vec<u8>>) -> Result<Self> {
+    pub(crate) fn make(
+        writer: &mut impl ElementWriter,
+        entries: &PackedMap<Vec<u8>>,
+        now: u64,
+    ) -> Result<Self> {
         let kind = entries.kind();
         let order =
             if kind.shape == Shape::SortedSet { ElementOrder::ByValue } else { ElementOrder::Unordered };
         let flags = if entries.is_converted()? { CONVERTED } else { 0 };
-        let mut made = Self::of(kind, writer.new_collection(order), flags);
+        let mut made = Self::of(kind, writer.new_collection(order), flags, now);
         // A set's members and a converted hash's fields need no look at what is there, and names differ.
         let (mut bytes, mut ends, mut put) = (Vec::new(), Vec::new(), Ok(()));
         entries.visit(|name, value| {
@@ -141,7 +168,31 @@ impl LargeMap {
     }
 
     pub(crate) fn flags(&self) -> u8 {
-        if self.is_converted { CONVERTED } else { 0 }
+        (if self.is_converted { CONVERTED } else { 0 }) | (if self.is_timed { TIMED } else { 0 })
+    }
+
+    /// Whether some field has had an expiry time.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.is_timed
+    }
+
+    /// From now on its fields may have expiry times.
+    pub(crate) fn allow_times(&mut self) {
+        self.is_root_old |= !self.is_timed;
+        self.is_timed = true;
+    }
+
+    /// Whether an element is over. Then it stays so, also if the clock is set back.
+    fn is_over(&self, element: &Value<'_>) -> bool {
+        self.is_timed
+            && element.expires_at().is_some_and(|at| {
+                let store = self.elements.store();
+                let is_over = at <= self.now.max(store.time_floor());
+                if is_over {
+                    store.time_reached(at);
+                }
+                is_over
+            })
     }
 
     /// Whether its root stays unchanged by any put.
@@ -161,13 +212,23 @@ impl LargeMap {
     }
 
     pub(crate) fn encoding(&self) -> Encoding {
-        Encoding::of(self.kind.shape, self.is_converted)
+        match Encoding::of(self.kind.shape, self.is_converted) {
+            Encoding::Listpack if self.is_timed => Encoding::ListpackEx,
+            encoding => encoding,
+        }
     }
 
     // --- reads
 
     pub(crate) fn get<'a>(&self, reads: ElementReads<'a>, name: &[u8]) -> Result<Option<Bytes<'a>>> {
-        Ok(reads.get(name)?.map(|value| self.shown(value)).transpose()?)
+        let value = reads.get(name)?.filter(|value| !self.is_over(value));
+        Ok(value.map(|value| self.shown(value)).transpose()?)
+    }
+
+    /// The expiry time of a field, if it is there.
+    pub(crate) fn expiry(&self, reads: ElementReads<'_>, name: &[u8]) -> Result<Option<Option<u64>>> {
+        let value = reads.get(name)?.filter(|value| !self.is_over(value));
+        Ok(value.map(|value| value.expires_at()))
     }
 
     /// An element's value as the packed form has it.
@@ -188,15 +249,27 @@ impl LargeMap {
         reads: ElementReads<'_>,
         mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
+        if let Some(whole) = self.whole.get() {
+            return Ok(whole.visit(visit)?);
+        }
+        self.visit_timed(reads, |name, value, _| visit(name, value))
+    }
+
+    /// Visits each entry with its expiry time.
+    pub(crate) fn visit_timed(
+        &self,
+        reads: ElementReads<'_>,
+        mut visit: impl FnMut(&[u8], &[u8], Option<u64>) -> ControlFlow<()>,
+    ) -> Result<()> {
         match self.kind.shape {
-            Shape::SortedSet => {
-                self.part(reads, 0..self.len(), false, |member, score| visit(member, &score.to_le_bytes()))
-            }
+            Shape::SortedSet => self
+                .part(reads, 0..self.len(), false, |member, score| visit(member, &score.to_le_bytes(), None)),
             _ if self.is_converted => self.each(reads, |value| {
                 let name = value.key();
                 Ok(visit(
                     name,
                     if self.kind.shape == Shape::Set { &[] } else { &value[value_from(value)?..] },
+                    value.expires_at(),
                 ))
             }),
             _ => {
@@ -213,14 +286,17 @@ impl LargeMap {
                     bytes.extend_from_slice(value.key());
                     let middle = bytes.len();
                     bytes.extend_from_slice(&value[from..]);
+                    // In Redis the fields with times come first, by these.
+                    let order = (value.expires_at().unwrap_or(u64::MAX), order);
                     few.push((order, start..middle, middle..bytes.len()));
                     Ok(ControlFlow::Continue(()))
                 })?;
                 few.sort_unstable_by(|(order, name, _), (other_order, other, _)| {
                     order.cmp(other_order).then_with(|| bytes[name.clone()].cmp(&bytes[other.clone()]))
                 });
-                for (_, name, value) in few {
-                    if visit(&bytes[name], &bytes[value]).is_break() {
+                for ((expires_at, _), name, value) in few {
+                    let expires_at = Some(expires_at).filter(|&at| at != u64::MAX);
+                    if visit(&bytes[name], &bytes[value], expires_at).is_break() {
                         break;
                     }
                 }
@@ -229,7 +305,7 @@ impl LargeMap {
         }
     }
 
-    /// Visits each element, in no order.
+    /// Visits each element that is not over, in no order.
     fn each(
         &self,
         reads: ElementReads<'_>,
@@ -237,6 +313,9 @@ impl LargeMap {
     ) -> Result<()> {
         let mut visited = Ok(ControlFlow::Continue(()));
         reads.each(&mut |value| {
+            if self.is_over(value) {
+                return true;
+            }
             visited = visit(value);
             matches!(visited, Ok(ControlFlow::Continue(())))
         })?;
@@ -262,6 +341,7 @@ impl LargeMap {
         }
         let mut malformed = None;
         let next = reads.scan(cursor, count, &mut |value| match self.bytes_in(value) {
+            _ if self.is_over(value) => {}
             Ok(shown) => visit(value.key(), &shown),
             Err(error) => malformed = Some(error),
         })?;
@@ -283,10 +363,14 @@ impl LargeMap {
         random: &mut Random,
         mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
-        while let Some(value) = reads.pick(random.any(), &mut |_| true)? {
+        while let Some(value) = reads.pick(random.any(), &mut |value| !self.is_over(value))? {
             if visit(value.key(), &self.bytes_in(&value)?).is_break() {
-                break;
+                return Ok(());
             }
+        }
+        if self.is_timed {
+            // Too many are over for a draw.
+            return Ok(self.whole(reads)?.draw(random, visit)?);
         }
         Ok(())
     }
@@ -300,6 +384,9 @@ impl LargeMap {
         mut visit: impl FnMut(&[u8], &[u8]),
     ) -> Result<()> {
         let (mut left, mut wanted) = (self.len(), count);
+        if self.is_timed {
+            return self.sample_timed(reads, count, random, visit);
+        }
         if count < left / DRAWN_OF {
             let mut drawn = HashSet::new();
             return self.draw(reads, random, |name, value| {
@@ -319,6 +406,32 @@ impl LargeMap {
             left -= 1;
             if wanted == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })
+    }
+
+    /// The same where some may be over, so that fewer are there than their number says.
+    fn sample_timed(
+        &self,
+        reads: ElementReads<'_>,
+        count: usize,
+        random: &mut Random,
+        mut visit: impl FnMut(&[u8], &[u8]),
+    ) -> Result<()> {
+        let (mut drawn, mut names) = (Vec::new(), HashSet::new());
+        let mut tries = if count < self.len() / DRAWN_OF { count * TRIES } else { 0 };
+        while tries > 0 && drawn.len() < count {
+            tries -= 1;
+            let Some(value) = reads.pick(random.any(), &mut |value| !self.is_over(value))? else { break };
+            if names.insert(value.key().to_vec()) {
+                drawn.push(value);
+            }
+        }
+        if drawn.len() < count {
+            return Ok(self.whole(reads)?.sample(count, random, visit)?);
+        }
+        for value in &drawn {
+            visit(value.key(), &self.bytes_in(value)?);
+        }
+        Ok(())
     }
 
     /// All entries in one run.
@@ -381,6 +494,7 @@ impl LargeMap {
         writer: &mut impl ElementWriter,
         name: &[u8],
         value: &[u8],
+        expiry: Expiry,
     ) -> Result<bool> {
         let is_long = match self.kind.shape {
             Shape::Hash => self.kind.is_long(name, value),
@@ -399,14 +513,20 @@ impl LargeMap {
         if self.keeps_root() {
             writer.ends_with_next();
         }
-        let is_new = self.put(writer, name, value)?;
+        let is_new = self.put(writer, name, value, expiry)?;
         if self.len() > self.kind.compact.entries {
             self.convert();
         }
         Ok(is_new)
     }
 
-    fn put(&mut self, writer: &mut impl ElementWriter, name: &[u8], value: &[u8]) -> Result<bool> {
+    fn put(
+        &mut self,
+        writer: &mut impl ElementWriter,
+        name: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+    ) -> Result<bool> {
         let is_there = match self.kind.shape {
             Shape::Set => {
                 if writer.reads(&self.elements).get(name)?.is_some() {
@@ -416,9 +536,14 @@ impl LargeMap {
             }
             Shape::Hash => {
                 let mut bytes = Vec::with_capacity(9 + value.len());
-                let old = if self.is_converted { None } else { writer.reads(&self.elements).get(name)? };
-                let old = old.map(|old| place_in(&old));
-                match old {
+                let is_kept = self.is_timed && expiry == Expiry::Kept;
+                let reads_old = is_kept || !self.is_converted;
+                let old = if reads_old { writer.reads(&self.elements).get(name)? } else { None };
+                let expires_at = match expiry {
+                    Expiry::Kept => old.as_ref().filter(|old| !self.is_over(old)).and_then(Value::expires_at),
+                    Expiry::Set(at) => at,
+                };
+                match old.filter(|_| !self.is_converted).map(|old| place_in(&old)) {
                     Some(place) => {
                         bytes.push(PLACE);
                         bytes.extend_from_slice(&place.to_be_bytes());
@@ -426,7 +551,7 @@ impl LargeMap {
                     }
                     None => self.add_value(&mut bytes, value),
                 }
-                writer.put(&self.elements, name, &bytes)?
+                writer.put_until(&self.elements, name, &bytes, expires_at)?
             }
             Shape::SortedSet => {
                 let (bytes, count) = self.score_of_element(value);
@@ -461,6 +586,38 @@ impl LargeMap {
             self.changed(0, removed);
         }
         Ok(removed)
+    }
+
+    /// Gives a field another expiry time; it must be there.
+    pub(crate) fn set_expiry(
+        &mut self,
+        writer: &mut impl ElementWriter,
+        name: &[u8],
+        expires_at: Option<u64>,
+    ) -> Result<()> {
+        let Some(value) = writer.reads(&self.elements).get(name)?.map(|value| value.to_vec()) else {
+            return Ok(());
+        };
+        if !self.is_root_old {
+            writer.ends_with_next();
+        }
+        writer.put_until(&self.elements, name, &value, expires_at)?;
+        self.changed(0, 0);
+        Ok(())
+    }
+
+    /// Removes those of these fields that are over; how many.
+    pub(crate) fn remove_over(&mut self, writer: &mut impl ElementWriter, names: &[&[u8]]) -> Result<usize> {
+        if !self.is_timed {
+            return Ok(0);
+        }
+        let mut over = Vec::new();
+        for name in names {
+            if writer.reads(&self.elements).get(name)?.is_some_and(|value| self.is_over(&value)) {
+                over.push(*name);
+            }
+        }
+        if over.is_empty() { Ok(0) } else { self.remove_all(writer, &over) }
     }
 
     /// Some entry's name.

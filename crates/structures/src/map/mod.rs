@@ -4,6 +4,6 @@ mod large;
 mod packed;
 mod score;
 
-pub(crate) use large::LargeMap;
+pub(crate) use large::{Expiry, LargeMap, TIMED};
 pub(crate) use packed::{CONVERTED, Kind, Names, PackedMap, Shape};
 pub use packed::{Encoding, Scored, order, rank, score_of};

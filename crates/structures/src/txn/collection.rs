@@ -9,6 +9,8 @@
 //! 3. An edit of a large form is written at once, as part of the transaction; one of a packed form by [`Edit::save`].
 //!    If an edit of a large form was begun and not saved, the transaction cannot be committed.
 //! 4. If a name is longer than the key of an element can be, the whole collection is packed, whatever its size.
+//! 5. A hash of which some field has had an expiry time is large, whatever its size, and has no such name
+//!    ([`Error::FieldTooLong`]).
 
 use std::borrow::Borrow;
 use std::ops::{ControlFlow, Deref, Range};
@@ -20,7 +22,9 @@ use crate::ahead::Ahead;
 use crate::error::{Error, Result};
 use crate::keyspace;
 use crate::large::{self, Bytes, Fault};
-use crate::map::{CONVERTED, Encoding, Kind, LargeMap, Names, PackedMap, Scored, Shape, score_of};
+use crate::map::{
+    CONVERTED, Encoding, Expiry, Kind, LargeMap, Names, PackedMap, Scored, Shape, TIMED, score_of,
+};
 use crate::random::Random;
 use crate::thresholds::Thresholds;
 
@@ -95,16 +99,20 @@ impl<'w> Txn<'w> {
 
     /// The set or sorted set at `key`; an error when it holds another type.
     pub fn set_or_sorted_set<'k>(&mut self, db: u8, key: &'k [u8]) -> Result<Option<Stored<'k, '_>>> {
+        let now = self.now;
         let Some((found, reads)) = self.root(db, key)? else { return Ok(None) };
         match Type::of_tag(found.tag()) {
-            Some(type_ @ (Type::Set | Type::SortedSet)) => Stored::of(type_, key, found, reads).map(Some),
+            Some(type_ @ (Type::Set | Type::SortedSet)) => {
+                Stored::of(type_, key, found, reads, now).map(Some)
+            }
             _ => Err(Error::WrongType),
         }
     }
 
     fn collection<'k>(&mut self, type_: Type, db: u8, key: &'k [u8]) -> Result<Option<Stored<'k, '_>>> {
+        let now = self.now;
         let found = self.read_of(type_, db, key)?;
-        found.map(|(found, reads)| Stored::of(type_, key, found, reads)).transpose()
+        found.map(|(found, reads)| Stored::of(type_, key, found, reads, now)).transpose()
     }
 
     /// The hash at `key` to be changed, empty without one; an error when it holds another type.
@@ -126,11 +134,11 @@ impl<'w> Txn<'w> {
     fn edit<'t>(&'t mut self, type_: Type, db: u8, key: &'t [u8]) -> Result<Edit<'t, 'w>> {
         self.begin_edit();
         let (mut expires_at, mut is_new) = (None, true);
-        let thresholds = self.thresholds();
+        let (thresholds, now) = (self.thresholds(), self.now);
         let mut form = Form::Packed(PackedMap::empty(kind(type_, &thresholds)));
         if let Some((found, reads)) = self.read_of(type_, db, key)? {
             (expires_at, is_new) = (found.expires_at(), false);
-            form = Form::of(type_, &thresholds, key, &found, reads, Found::copied_to_edit)?;
+            form = Form::of(type_, (&thresholds, now), key, &found, reads, Found::copied_to_edit)?;
         }
         let collection = Collection { key, type_, source: self, form };
         Ok(Edit { db, expires_at, is_new, was_there: false, is_run: false, collection })
@@ -183,7 +191,8 @@ impl<'w> Txn<'w> {
         if !self.is_large(entries.run_bytes()) || has_long_name(&entries) {
             return self.put_vec(db, key, entries.into_run(), meta(type_, expires_at));
         }
-        let made = LargeMap::make(self, &entries).map_err(|fault| error(type_, key, fault))?;
+        let now = self.now;
+        let made = LargeMap::make(self, &entries, now).map_err(|fault| error(type_, key, fault))?;
         self.put_root(type_, db, key, made.elements(), made.flags(), expires_at)
     }
 }
@@ -192,15 +201,16 @@ impl<B: Deref<Target = [u8]>> Form<B> {
     /// The form of a found value; `packed` returns the bytes if it is packed.
     fn of<'a, F: Borrow<Found<'a>>>(
         type_: Type,
-        thresholds: &Thresholds,
+        (thresholds, now): (&Thresholds, u64),
         key: &[u8],
         found: F,
         reads: Reads<'_>,
         packed: impl FnOnce(F) -> B,
     ) -> Result<Self> {
         if let Some(id) = found.borrow().collection() {
-            let flags = large::flags(found.borrow(), CONVERTED).map_err(|it| error(type_, key, it))?;
-            return Ok(Self::Large(LargeMap::of(kind(type_, thresholds), reads.open(id)?, flags)));
+            let known = if type_ == Type::Hash { CONVERTED | TIMED } else { CONVERTED };
+            let flags = large::flags(found.borrow(), known).map_err(|it| error(type_, key, it))?;
+            return Ok(Self::Large(LargeMap::of(kind(type_, thresholds), reads.open(id)?, flags, now)));
         }
         let entries = PackedMap::of(kind(type_, thresholds), packed(found));
         entries.map(Self::Packed).map_err(|malformed| error(type_, key, malformed))
@@ -208,9 +218,15 @@ impl<B: Deref<Target = [u8]>> Form<B> {
 }
 
 impl<'k, 'a> Stored<'k, 'a> {
-    pub(super) fn of(type_: Type, key: &'k [u8], found: Found<'a>, reads: Reads<'a>) -> Result<Self> {
+    pub(super) fn of(
+        type_: Type,
+        key: &'k [u8],
+        found: Found<'a>,
+        reads: Reads<'a>,
+        now: u64,
+    ) -> Result<Self> {
         // It does not change.
-        let form = Form::of(type_, &Thresholds::default(), key, found, reads, |found| found)?;
+        let form = Form::of(type_, (&Thresholds::default(), now), key, found, reads, |found| found)?;
         Ok(Self { key, type_, source: reads, form })
     }
 }
@@ -225,7 +241,7 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> Collection<'k, B, S> {
         Ok(Collection { key: self.key, type_: self.type_, source: Detached, form: Form::Packed(entries) })
     }
 
-    /// How many entries there are.
+    /// How many entries there are, with the fields that are over and not deleted yet.
     pub fn len(&self) -> usize {
         match &self.form {
             Form::Packed(entries) => entries.len(),
@@ -236,6 +252,47 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> Collection<'k, B, S> {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether some field has had an expiry time, so that a visit may show fewer entries than there are.
+    pub fn is_timed(&self) -> bool {
+        matches!(&self.form, Form::Large(large_map) if large_map.is_timed())
+    }
+
+    /// How many entries a visit shows.
+    pub fn shown(&self) -> Result<usize> {
+        match &self.form {
+            Form::Large(large_map) if large_map.is_timed() => {
+                Ok(self.report(large_map.whole(self.reads(large_map)))?.len())
+            }
+            _ => Ok(self.len()),
+        }
+    }
+
+    /// The expiry time of a field, if the field is there.
+    pub fn expiry(&self, field: &[u8]) -> Result<Option<Option<u64>>> {
+        match &self.form {
+            Form::Large(large_map) if large_map.is_timed() => {
+                self.report(large_map.expiry(self.reads(large_map), field))
+            }
+            _ => Ok(self.has(field)?.then_some(None)),
+        }
+    }
+
+    /// All fields with their values and expiry times, in the order of a visit.
+    pub fn timed(&self) -> Result<Vec<(Vec<u8>, Vec<u8>, Option<u64>)>> {
+        let mut all = Vec::new();
+        let mut push = |field: &[u8], value: &[u8], expires_at| {
+            all.push((field.to_vec(), value.to_vec(), expires_at));
+            ControlFlow::Continue(())
+        };
+        match &self.form {
+            Form::Large(large_map) => {
+                self.report(large_map.visit_timed(self.reads(large_map), push))?;
+            }
+            Form::Packed(entries) => self.report(entries.visit(|field, value| push(field, value, None)))?,
+        }
+        Ok(all)
     }
 
     /// How Redis would keep it.
@@ -538,8 +595,25 @@ impl AllNames<'_> {
 }
 
 impl Edit<'_, '_> {
-    /// Puts an entry, or another value in its place; whether the name is new.
+    /// Puts an entry, or another value in its place; whether the name is new. A field has no expiry time then.
     pub fn insert(&mut self, name: &[u8], value: &[u8]) -> Result<bool> {
+        self.insert_with(name, value, Expiry::Set(None))
+    }
+
+    /// [`insert`](Self::insert) of a field that keeps its expiry time, if it has one.
+    pub fn insert_kept(&mut self, field: &[u8], value: &[u8]) -> Result<bool> {
+        self.insert_with(field, value, Expiry::Kept)
+    }
+
+    /// [`insert`](Self::insert) of a field with this expiry time.
+    pub fn insert_until(&mut self, field: &[u8], value: &[u8], expires_at: Option<u64>) -> Result<bool> {
+        if expires_at.is_some() {
+            self.allow_times()?;
+        }
+        self.insert_with(field, value, Expiry::Set(expires_at))
+    }
+
+    fn insert_with(&mut self, name: &[u8], value: &[u8], expiry: Expiry) -> Result<bool> {
         if name.len() > ELEMENT_KEY_BYTES_MAX {
             self.may_be_several()?;
             self.pack()?;
@@ -547,7 +621,7 @@ impl Edit<'_, '_> {
         let Collection { source, form, .. } = &mut self.collection;
         let inserted = match form {
             Form::Packed(entries) => entries.insert(name, value).map_err(Fault::from),
-            Form::Large(large_map) => large_map.insert(&mut **source, name, value),
+            Form::Large(large_map) => large_map.insert(&mut **source, name, value, expiry),
         };
         self.was_there = true;
         self.report(inserted)
@@ -577,6 +651,53 @@ impl Edit<'_, '_> {
                 Ok(count)
             }
         }
+    }
+
+    /// Gives a field another expiry time, or none; it must be there.
+    pub fn set_expiry(&mut self, field: &[u8], expires_at: Option<u64>) -> Result<()> {
+        if expires_at.is_some() {
+            self.allow_times()?;
+        }
+        let Collection { source, form, .. } = &mut self.collection;
+        let set = match form {
+            // None has one.
+            Form::Packed(_) => Ok(()),
+            Form::Large(large_map) => large_map.set_expiry(&mut **source, field, expires_at),
+        };
+        self.report(set)
+    }
+
+    /// Deletes those of these fields that are over; how many.
+    pub fn remove_over<'a>(&mut self, fields: impl Iterator<Item = &'a [u8]>) -> Result<usize> {
+        if !self.is_timed() {
+            return Ok(0);
+        }
+        let fields: Vec<&[u8]> = fields.filter(|field| field.len() <= ELEMENT_KEY_BYTES_MAX).collect();
+        let Collection { source, form, .. } = &mut self.collection;
+        let removed = match form {
+            Form::Packed(_) => Ok(0),
+            Form::Large(large_map) => large_map.remove_over(&mut **source, &fields),
+        };
+        let removed = self.report(removed)?;
+        self.may_be_empty();
+        Ok(removed)
+    }
+
+    /// Makes it large, so that its fields may have expiry times.
+    fn allow_times(&mut self) -> Result<()> {
+        if let Form::Packed(entries) = &self.collection.form {
+            if has_long_name(entries) {
+                return Err(Error::FieldTooLong);
+            }
+            let source = &mut self.collection.source;
+            let now = source.now;
+            let made = LargeMap::make(&mut **source, entries, now);
+            self.collection.form = Form::Large(self.report(made)?);
+        }
+        if let Form::Large(large_map) = &mut self.collection.form {
+            large_map.allow_times();
+        }
+        Ok(())
     }
 
     /// Begins a run of commands, each of which puts or removes one entry. Returns whether each takes effect at once,
@@ -728,6 +849,9 @@ impl Edit<'_, '_> {
 
     /// Makes a large form packed.
     fn pack(&mut self) -> Result<()> {
+        if self.is_timed() {
+            return Err(Error::FieldTooLong);
+        }
         if let Form::Large(large_map) = &self.collection.form {
             let entries = self.report(large_map.whole(self.collection.reads(large_map)))?.clone();
             self.collection.form = Form::Packed(entries);

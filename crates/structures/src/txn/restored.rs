@@ -13,6 +13,11 @@ impl Txn<'_> {
         let value = match Type::of_tag(found.tag()) {
             Some(Type::String) => Some(dump::string(&found)),
             Some(Type::Hash) => match self.hash(db, key)? {
+                Some(hash) if hash.is_timed() => {
+                    let fields = hash.timed()?;
+                    let is_listpack = hash.encoding() == Encoding::ListpackEx;
+                    (!fields.is_empty()).then(|| dump::timed_hash(&fields, is_listpack))
+                }
                 Some(hash) => Some(dump::hash(&hash.pairs()?, hash.encoding() == Encoding::Listpack)),
                 None => None,
             },
@@ -57,6 +62,15 @@ impl Txn<'_> {
                 let (pairs, _) = strings.as_chunks::<2>();
                 let pairs: Vec<_> = pairs.iter().map(|[field, value]| (&field[..], &value[..])).collect();
                 self.put_hash(db, key, &pairs)?;
+            }
+            Restored::TimedHash(fields) => {
+                self.delete(db, key)?;
+                let now = self.now();
+                let mut hash = self.edit_hash(db, key)?;
+                for (field, value, at) in fields.iter().filter(|(.., at)| at.is_none_or(|at| at > now)) {
+                    hash.insert_until(field, value, *at)?;
+                }
+                hash.save()?;
             }
             Restored::List(elements) => {
                 let elements: Vec<&[u8]> = elements.iter().map(Vec::as_slice).collect();

@@ -10,7 +10,7 @@ use super::Txn;
 use crate::Type;
 use crate::error::{Error, Result};
 use crate::large::{self, ElementWriter, Fault};
-use crate::map::CONVERTED;
+use crate::map::{CONVERTED, TIMED};
 use crate::worker::Worker;
 
 /// From where the entries of a large value are read.
@@ -74,8 +74,14 @@ impl ElementWriter for Txn<'_> {
         scratch.is_alone = scratch.edits_one && is_first;
     }
 
-    fn put(&mut self, elements: &Collection, key: &[u8], value: &[u8]) -> duramen::Result<bool> {
-        self.write_element(elements, key, Some(value))
+    fn put_until(
+        &mut self,
+        elements: &Collection,
+        key: &[u8],
+        value: &[u8],
+        expires_at: Option<u64>,
+    ) -> duramen::Result<bool> {
+        self.write_element(elements, key, Some((value, expires_at)))
     }
 
     fn delete(&mut self, elements: &Collection, key: &[u8]) -> duramen::Result<bool> {
@@ -128,23 +134,23 @@ impl Txn<'_> {
         &mut self,
         elements: &Collection,
         key: &[u8],
-        value: Option<&[u8]>,
+        value: Option<(&[u8], Option<u64>)>,
     ) -> duramen::Result<bool> {
         self.lock();
         let Worker { writer, scratch, .. } = &mut *self.worker;
-        let meta = Meta { room: scratch.room, ..Meta::default() };
+        let room = scratch.room;
+        let new = value.map(|(value, expires_at)| (value, Meta { room, expires_at, ..Meta::default() }));
         if std::mem::take(&mut scratch.is_alone) {
             scratch.edits_one = scratch.edits_each;
             let mut elements = writer.collection(elements);
-            return match value {
-                Some(value) => elements.replace(key, Some((value, meta))).map(|old| old.is_some()),
+            return match new {
+                Some(_) => elements.replace(key, new).map(|old| old.is_some()),
                 None => elements.delete(key),
             };
         }
         if !writer.has_transaction() {
             writer.begin_transaction()?;
         }
-        let new = value.map(|value| (value, meta));
         let was_there = writer.in_transaction_of(elements).replace(key, new)?.is_some();
         scratch.unsaved |= was_there || value.is_some();
         Ok(was_there)
@@ -221,7 +227,8 @@ impl Txn<'_> {
         let known = match type_ {
             Type::Stream => return self.copy_stream(db, key),
             Type::String | Type::List => 0,
-            Type::Hash | Type::Set | Type::SortedSet => CONVERTED,
+            Type::Hash => CONVERTED | TIMED,
+            Type::Set | Type::SortedSet => CONVERTED,
         };
         let flags = large::flags(&found, known).map_err(|it| error(type_, key, it))?;
         let elements = reads.open(id)?;

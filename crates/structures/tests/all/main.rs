@@ -4,6 +4,7 @@
 
 mod collections;
 mod databases;
+mod hash_times;
 mod keyspace;
 mod large;
 mod lists;

@@ -36,6 +36,7 @@ fn ordered(keys: Vec<Key>) -> BTreeMap<(u64, String), Key> {
                 pairs.sort();
                 *strings = pairs.concat();
             }
+            Restored::TimedHash(fields) => fields.sort(),
             Restored::String(_) | Restored::List(_) | Restored::Stream(_) => {}
         }
         ((key.db, String::from_utf8(key.key.clone()).unwrap()), key)
@@ -196,7 +197,7 @@ fn a_value_put_into_a_keyspace_is_returned() {
                 txn.put_restored(key.db as u8, &key.key, &key.value, key.expires_at).unwrap();
             });
         }
-        let mut writer = Writer::new(Vec::new(), now() / 1000).unwrap();
+        let mut writer = Writer::new(Vec::new(), now() / 1000, false).unwrap();
         let mut db = None;
         for key in keys.values() {
             if db != Some(key.db) {

@@ -6,17 +6,22 @@
 //! needs their events. A worker looks at each key at its time, under the key's lock, so the event has its place among
 //! those of the key's writes.
 //!
+//! The times of fields are held in the same way, those of keys apart, up to a number of bytes: the store reports the
+//! others about a second late.
+//!
 //! **Invariant**: there is at most one time for a key of a database. The holder of the key's lock records it. It is
 //! only a hint: the worker that looks at the key at this time finds its actual state.
 
 use crate::clients::unix_millis;
 use crate::redis::blocking::{lock, place};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Keys per turn; other turns handle the rest.
 const TAKEN_MAX: usize = 1000;
+/// Bytes of a name besides its own, in both orders.
+const NAME_BYTES: usize = 100;
 const NEVER: u64 = u64::MAX;
 
 /// See the module. All workers share it.
@@ -24,17 +29,21 @@ pub struct ExpiryTimers {
     times: Mutex<Times>,
     // The earliest of them.
     next: AtomicU64,
+    // More names than these bytes are not recorded.
+    bytes_max: usize,
 }
 
 #[derive(Default)]
 struct Times {
     of: HashMap<Arc<[u8]>, u64>,
     due: BTreeSet<(u64, Arc<[u8]>)>,
+    bytes: usize,
 }
 
 impl Times {
     fn remove(&mut self, place: &[u8]) {
         if let Some((place, at)) = self.of.remove_entry(place) {
+            self.bytes -= place.len() + NAME_BYTES;
             self.due.remove(&(at, place));
         }
     }
@@ -42,11 +51,38 @@ impl Times {
 
 impl Default for ExpiryTimers {
     fn default() -> Self {
-        Self { times: Mutex::default(), next: AtomicU64::new(NEVER) }
+        Self { times: Mutex::default(), next: AtomicU64::new(NEVER), bytes_max: usize::MAX }
     }
 }
 
+/// Due fields of keys, with their databases.
+pub type DueFields = BTreeMap<(u8, Vec<u8>), Vec<Vec<u8>>>;
+
 impl ExpiryTimers {
+    /// Those of fields.
+    pub fn of_fields() -> Self {
+        Self { bytes_max: 4 << 20, ..Self::default() }
+    }
+
+    /// Records when a field ends, if there is room.
+    pub fn note_field(&self, db: u8, key: &[u8], field: &[u8], at: u64) {
+        let key_bytes = (key.len() as u32).to_le_bytes();
+        self.note(db, &[&key_bytes, key, field].concat(), Some(at));
+    }
+
+    /// Removes and returns some of the fields whose time is at most `now`.
+    pub fn take_due_fields(&self, now: u64) -> DueFields {
+        let mut taken = DueFields::new();
+        for (db, name) in self.take_due(now) {
+            if let Some((key_bytes, rest)) = name.split_first_chunk()
+                && let Some((key, field)) = rest.split_at_checked(u32::from_le_bytes(*key_bytes) as usize)
+            {
+                taken.entry((db, key.to_vec())).or_default().push(field.to_vec());
+            }
+        }
+        taken
+    }
+
     /// Whether any key's time is recorded.
     #[inline]
     pub fn is_any(&self) -> bool {
@@ -70,7 +106,9 @@ impl ExpiryTimers {
             return;
         }
         times.remove(&place);
-        if let Some(at) = at {
+        let bytes = place.len() + NAME_BYTES;
+        if let Some(at) = at.filter(|_| times.bytes + bytes <= self.bytes_max) {
+            times.bytes += bytes;
             times.of.insert(Arc::clone(&place), at);
             times.due.insert((at, place));
         }
@@ -92,6 +130,7 @@ impl ExpiryTimers {
                 break;
             }
             times.of.remove(&place);
+            times.bytes -= place.len() + NAME_BYTES;
             taken.extend(place.split_first().map(|(db, key)| (*db, key.to_vec())));
         }
         self.look_at_first(&times);
@@ -130,5 +169,25 @@ mod tests {
             (TAKEN_MAX, TAKEN_MAX)
         );
         assert!(expiry_timers.is_any());
+    }
+
+    #[test]
+    fn fields_are_grouped_by_key_and_take_bounded_memory() {
+        let timers = ExpiryTimers::of_fields();
+        for (key, field, at) in [(&b"k"[..], &b"f"[..], 7), (b"", b"kf", 8), (b"k", b"g", 7), (b"k", b"f", 9)]
+        {
+            timers.note_field(3, key, field, at);
+        }
+        let fields = |fields: &[&[u8]]| fields.iter().map(|field| field.to_vec()).collect::<Vec<_>>();
+        assert_eq!(timers.take_due_fields(7), DueFields::from([((3, b"k".to_vec()), fields(&[b"g"]))]));
+        let both = [((3, vec![]), fields(&[b"kf"])), ((3, b"k".to_vec()), fields(&[b"f"]))];
+        assert_eq!(timers.take_due_fields(9), DueFields::from(both));
+        for at in 0..100 {
+            timers.note_field(0, b"k", &vec![at; 60_000], 5);
+        }
+        let of = lock(&timers.times).of.len();
+        assert!((60..70).contains(&of), "{of}");
+        timers.take_due(5);
+        assert_eq!(lock(&timers.times).bytes, 0);
     }
 }

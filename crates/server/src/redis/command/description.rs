@@ -9,7 +9,8 @@
 //! redis-cli --json command docs hset | jq 'to_entries[] | {name: .key, docs: .value | del(.subcommands)}'
 //! ```
 //!
-//! Only those of CLIENT SETINFO and NO-TOUCH, which are younger, were written by hand.
+//! Only those of CLIENT SETINFO and NO-TOUCH, which are younger, were written by hand. Those of HEXPIRE and its like
+//! are Redis 7.4's.
 
 use super::flags::{Categories, Flags};
 use super::keys::{Begin, Find, KeyFlags, KeySpec};

@@ -74,7 +74,18 @@ pub fn reply_drawn<B: Deref<Target = [u8]>, S: Source>(
             reply.array(0);
             return Ok(());
         }
-        (Some(collection), Draw::One) => return Ok(collection.draw_one(|name, _| reply.bulk(name))?),
+        (Some(collection), Draw::One) => {
+            let mut is_drawn = false;
+            collection.draw_one(|name, _| {
+                is_drawn = true;
+                reply.bulk(name);
+            })?;
+            // All fields may be over.
+            if !is_drawn {
+                reply.null();
+            }
+            return Ok(());
+        }
         (Some(collection), Draw::Many { count, with_values }) => (collection, count, with_values),
     };
     let in_pairs = with_values && reply.protocol == Protocol::Resp3;
@@ -90,6 +101,9 @@ pub fn reply_drawn<B: Deref<Target = [u8]>, S: Source>(
             write(reply, value);
         }
     };
+    if collection.is_timed() {
+        return reply_shown(reply, &collection, count, head, entry);
+    }
     if count >= 0 {
         let count = usize::try_from(count).map_or(collection.len(), |count| count.min(collection.len()));
         head(reply, count);
@@ -104,5 +118,37 @@ pub fn reply_drawn<B: Deref<Target = [u8]>, S: Source>(
         // Entries that the client is not sent need not be drawn.
         if left == 0 || !reply.takes() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
+    Ok(())
+}
+
+/// The same of a hash some of whose fields may be over: how many are shown is known at the end.
+fn reply_shown<B: Deref<Target = [u8]>, S: Source>(
+    reply: &mut Reply<'_>,
+    hash: &Collection<'_, B, S>,
+    count: i64,
+    head: impl Fn(&mut Reply<'_>, usize),
+    entry: impl Fn(&mut Reply<'_>, &[u8], &[u8]),
+) -> Result<(), CommandError> {
+    let mut drawn: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+    if count >= 0 {
+        let count = usize::try_from(count).map_or(hash.len(), |count| count.min(hash.len()));
+        hash.sample(count, |field, value| drawn.push((field.to_vec(), value.to_vec())))?;
+        head(reply, drawn.len());
+        drawn.iter().for_each(|(field, value)| entry(reply, field, value));
+        return Ok(());
+    }
+    let mut left = count.unsigned_abs();
+    let mut is_any = false;
+    hash.draw(|field, value| {
+        if !std::mem::replace(&mut is_any, true) {
+            head(reply, left as usize);
+        }
+        entry(reply, field, value);
+        left -= 1;
+        if left == 0 || !reply.takes() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    if !is_any {
+        head(reply, 0);
+    }
     Ok(())
 }

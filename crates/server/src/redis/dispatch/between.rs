@@ -4,10 +4,13 @@ use super::Dispatcher;
 use crate::clients::unix_millis;
 use crate::command_error::CommandError;
 use crate::net::Turn;
-use crate::observe::keyspace_events::Absence;
+use crate::observe::keyspace_events::{Absence, GENERIC, HASH};
 use crate::observe::log;
+use crate::redis::tracking;
+use duramen::Room;
 use duramen_structures::{Locks, Type};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
 
 /// Elements of a removed group that a turn deletes: some 0.5 ms.
 const LEFTOVERS_PART: usize = 500;
@@ -58,7 +61,10 @@ impl Dispatcher {
     pub fn has_work(&self) -> bool {
         let server = &self.server;
         let is_due = || {
-            server.tracking.is_due_by_now() || server.expiry_timers.is_due_by_now() || server.swept.is_any()
+            server.tracking.is_due_by_now()
+                || server.expiry_timers.is_due_by_now()
+                || server.field_timers.is_due_by_now() && server.deletes_fields.load(Ordering::Relaxed)
+                || server.swept.is_any()
         };
         !self.put_backs.is_empty()
             || !self.again.is_empty()
@@ -74,6 +80,9 @@ impl Dispatcher {
                 self.worker_state.notify_expired(&self.server, db, &key);
             }
             self.look_at_due(turn);
+            if self.server.deletes_fields.load(Ordering::Relaxed) {
+                self.delete_over(turn);
+            }
         }
         self.again.extend(self.server.waiting.gone.take());
         self.look_again(turn);
@@ -114,6 +123,50 @@ impl Dispatcher {
             }
             if self.server.waiting.is_awaited(db, &key) {
                 self.again.push((db, key));
+            }
+        }
+    }
+
+    /// Deletes fields whose time has come.
+    fn delete_over(&mut self, turn: &mut Turn) {
+        for ((db, key), fields) in self.server.field_timers.take_due_fields(turn.now) {
+            let before = self.worker_state.outgoing.len();
+            let (server, worker_state) = (&self.server, &mut self.worker_state);
+            worker_state.absences.clear();
+            let mut is_again = false;
+            let looked = turn.keys.run(turn.now, Locks::One(&key), |txn| -> Result<usize, CommandError> {
+                if std::mem::replace(&mut is_again, true) {
+                    worker_state.take_back(server, before, true);
+                    server.tracking.put_back(std::mem::take(&mut worker_state.untracked));
+                }
+                if txn.look(db, &key)?.is_none_or(|found| found.tag != Type::Hash.tag()) {
+                    return Ok(0);
+                }
+                txn.set_room(Room::Removal);
+                let mut hash = txn.edit_hash(db, &key)?;
+                let removed = hash.remove_over(fields.iter().map(Vec::as_slice))?;
+                if removed > 0 {
+                    let is_gone = hash.is_empty();
+                    hash.save()?;
+                    worker_state.notify(server, HASH, "hexpired", db, &key);
+                    if is_gone {
+                        worker_state.notify(server, GENERIC, "del", db, &key);
+                    }
+                    if server.tracking.is_any() {
+                        tracking::invalidate_written(server, txn, worker_state, 0);
+                    }
+                }
+                Ok(removed)
+            });
+            let taken = std::mem::take(&mut self.worker_state.untracked);
+            match looked {
+                Ok(removed) => self.stats.expired_fields.add(removed as u64),
+                // The store reports them again.
+                Err(error) => {
+                    self.server.tracking.put_back(taken);
+                    self.worker_state.outgoing.take_back(before);
+                    turn.note(error);
+                }
             }
         }
     }

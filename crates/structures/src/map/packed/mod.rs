@@ -58,6 +58,8 @@ pub enum Shape {
 pub enum Encoding {
     /// A small hash or sorted set.
     Listpack,
+    /// A small hash of which some field has had an expiry time.
+    ListpackEx,
     /// A small set of integers.
     Intset,
     /// Every list.
@@ -540,6 +542,7 @@ impl Encoding {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Listpack => "listpack",
+            Self::ListpackEx => "listpackex",
             Self::Intset => "intset",
             Self::Quicklist => "quicklist",
             Self::Stream => "stream",

@@ -14,6 +14,7 @@ use crate::redis::command::{After, Apply, Call, CommandError, errors, integer};
 use crate::redis::resp::Protocol;
 use duramen_structures::string_until;
 use std::ops::RangeInclusive;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 // A longer sleep would last until the next restart anyway.
@@ -107,7 +108,7 @@ pub fn debug(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         b"protocol" => Some((3..=3, protocol)),
         b"object" => Some((3..=usize::MAX, object)),
         b"error" => Some((3..=3, |call| Err(CommandError::ending("", call.args.at(2))))),
-        b"set-active-expire" => Some((3..=3, ok)),
+        b"set-active-expire" => Some((3..=3, set_active_expire)),
         b"quicklist-packed-threshold" => Some((3..=3, packed_threshold)),
         b"log" => Some((3..=3, log_message)),
         b"loadaof" => Some((2..=2, save)),
@@ -131,6 +132,12 @@ fn packed_threshold(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     })?;
     call.reply.ok();
     Ok(())
+}
+
+/// Whether fields whose time has come are deleted. Keys are always: nobody sees them meanwhile.
+fn set_active_expire(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    call.server.deletes_fields.store(call.args.at(2) != b"0", Ordering::Relaxed);
+    ok(call)
 }
 
 fn ok(call: &mut Call<'_, '_>) -> Result<(), CommandError> {

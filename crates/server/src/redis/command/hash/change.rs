@@ -1,5 +1,6 @@
 //! Puts fields and removes them: HSET, HSETNX, HMSET, HDEL.
 
+use super::expiry::{notify_over, remove_over};
 use crate::observe::keyspace_events::HASH;
 use crate::redis::command::{Args, Call, CommandError, Done};
 use crate::redis::resp::Reply;
@@ -24,10 +25,12 @@ pub fn hsetnx(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
     call.edits_one();
     let mut hash = call.txn.edit_hash(db, args.at(1))?;
+    let over = remove_over(&mut hash, args.from(2).take(1))?;
     let is_free = !hash.has(args.at(2))?;
     if is_free {
         hash.insert(args.at(2), args.at(3))?;
         hash.save()?;
+        notify_over(call, over);
         call.notify(HASH, "hset", args.at(1));
     }
     call.reply.integer(i64::from(is_free));

@@ -1,5 +1,6 @@
 //! Fields as numbers: HINCRBY, HINCRBYFLOAT.
 
+use super::expiry::{notify_over, remove_over};
 use crate::observe::keyspace_events::HASH;
 use crate::redis::command::{Call, CommandError, integer};
 use duramen_structures::string::integer::{Text, add};
@@ -15,13 +16,15 @@ pub fn hincrby(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let increment = call.args.integer(3)?;
     call.edits_one();
     let mut hash = call.txn.edit_hash(db, call.args.at(1))?;
+    let over = remove_over(&mut hash, [field].into_iter())?;
     let old = match hash.get(field)? {
         Some(value) => integer(&value).ok_or(NOT_INTEGER)?,
         None => 0,
     };
     let sum = add(old, increment)?;
-    hash.insert(field, &Text::new(sum))?;
+    hash.insert_kept(field, &Text::new(sum))?;
     hash.save()?;
+    notify_over(call, over);
     call.notify(HASH, "hincrby", call.args.at(1));
     call.reply.integer(sum);
     Ok(())
@@ -36,13 +39,15 @@ pub fn hincrbyfloat(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     }
     call.edits_one();
     let mut hash = call.txn.edit_hash(db, call.args.at(1))?;
+    let over = remove_over(&mut hash, [field].into_iter())?;
     let old = match hash.get(field)? {
         Some(value) => long_double::parse(&value).ok_or(NOT_FLOAT)?,
         None => long_double::parse_or_error(b"0")?,
     };
     let sum = old.add(&increment)?.text();
-    hash.insert(field, sum.as_bytes())?;
+    hash.insert_kept(field, sum.as_bytes())?;
     hash.save()?;
+    notify_over(call, over);
     call.notify(HASH, "hincrbyfloat", call.args.at(1));
     call.reply.bulk(sum.as_bytes());
     Ok(())

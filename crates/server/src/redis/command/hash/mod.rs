@@ -2,6 +2,7 @@
 
 mod change;
 mod counter;
+mod expiry;
 mod get;
 mod random;
 mod whole;
@@ -28,4 +29,13 @@ pub const COMMANDS: &[Command] = &[
     Command::new("hincrby", counter::hincrby),
     Command::new("hincrbyfloat", counter::hincrbyfloat),
     Command::new("hrandfield", random::hrandfield),
+    Command::new("hexpire", expiry::hexpire),
+    Command::new("hpexpire", expiry::hpexpire),
+    Command::new("hexpireat", expiry::hexpireat),
+    Command::new("hpexpireat", expiry::hpexpireat),
+    Command::new("httl", expiry::httl),
+    Command::new("hpttl", expiry::hpttl),
+    Command::new("hexpiretime", expiry::hexpiretime),
+    Command::new("hpexpiretime", expiry::hpexpiretime),
+    Command::new("hpersist", expiry::hpersist),
 ];

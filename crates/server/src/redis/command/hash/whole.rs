@@ -59,7 +59,7 @@ fn reply_all(
         head(&mut call.reply, 0);
         return Ok(());
     };
-    head(&mut call.reply, hash.len());
+    head(&mut call.reply, hash.shown()?);
     hash.visit(|field, value| {
         write(&mut call.reply, field, value);
         ControlFlow::Continue(())
