@@ -84,9 +84,9 @@ impl Entry {
     }
 
     /// An element of the root before it.
-    pub fn of_element(name: &[u8], value: &[u8]) -> Self {
+    pub fn of_element(name: &[u8], value: &[u8], expires_at: Option<u64>) -> Self {
         let ((element, element_base64), (value, value_base64)) = (split(name), split(value));
-        Self { element, element_base64, value, value_base64, ..Self::default() }
+        Self { element, element_base64, value, value_base64, expires_at, ..Self::default() }
     }
 
     /// A table of this name exists.
@@ -120,10 +120,12 @@ impl Entry {
     pub fn element(&self) -> Result<Vec<u8>, String> {
         let is_more = self.table.is_some() | self.table_base64.is_some()
             || self.key.is_some() | self.key_base64.is_some()
-            || self.index.is_some() | self.collection.is_some() | self.expires_at.is_some()
+            || self.index.is_some() | self.collection.is_some()
             || self.tag != 0;
         if is_more {
-            return Err("found element, which is allowed only in a line with just a value".to_owned());
+            return Err(
+                "found element, which is allowed only in a line with a value and an expiry time".to_owned()
+            );
         }
         join("element", self.element.as_ref(), self.element_base64.as_ref())
     }

@@ -96,6 +96,19 @@ impl Setup {
     }
 }
 
+/// The metadata of an element with this value. Its expiry time, if it has one, depends on the value, so that each read
+/// can check it: long over, or beyond the run. The store acts on neither.
+#[must_use]
+pub fn element_meta(value: &[u8]) -> Meta {
+    let sum: u64 = value.iter().map(|byte| u64::from(*byte)).sum();
+    let expires_at = match sum % 4 {
+        0 => Some(1 + sum),
+        1 => Some(u64::from(u32::MAX) << 16),
+        _ => None,
+    };
+    Meta { expires_at, ..Meta::default() }
+}
+
 /// The key of an element.
 #[must_use]
 pub fn element_key(element: usize) -> Vec<u8> {
@@ -207,6 +220,14 @@ pub fn read_elements(
     let mut count = 0;
     for (at, key) in keys.iter().enumerate() {
         let found = reads.get(key).map_err(|error| format!("get: {error}"))?;
+        if let Some(found) =
+            found.as_ref().filter(|found| found.expires_at() != element_meta(found).expires_at)
+        {
+            return Err(format!(
+                "element {at} has the expiry time {:?} of another value",
+                found.expires_at()
+            ));
+        }
         let found = found.map(|found| found.to_vec());
         if seen[at].first() != found.as_ref() || seen[at].iter().any(|other| Some(other) != found.as_ref()) {
             return Err(format!("element {at}: a scan and a get differ"));
@@ -424,7 +445,7 @@ impl Known<'_> {
                 let cell = setup.cell_of_root(*place);
                 for (at, bytes) in elements {
                     let value = next(*bytes);
-                    plan.batch.put(element_key(*at), &value);
+                    plan.batch.put_with(element_key(*at), &value, element_meta(&value));
                     plan.effects.push((cell + 1 + at, Some(element(value, root.expires_at))));
                 }
                 plan.effects.push((cell, Some(Arc::new(root))));
@@ -437,7 +458,7 @@ impl Known<'_> {
                 for (at, bytes) in writes {
                     let value = bytes.map(&mut next);
                     match &value {
-                        Some(value) => plan.batch.put(element_key(*at), value),
+                        Some(value) => plan.batch.put_with(element_key(*at), value, element_meta(value)),
                         None => plan.batch.delete(element_key(*at)),
                     };
                     plan.together.push((*at, value.clone()));
@@ -552,7 +573,7 @@ pub fn make_again(setup: &Setup, store: &Sim, place: usize, state: &mut State) -
     let cell = setup.cell_of_root(place);
     for at in 0..2 {
         let value = value((place * 2 + at) as u64 + 7700, 12);
-        batch.put(element_key(at), &value);
+        batch.put_with(element_key(at), &value, element_meta(&value));
         state[cell + 1 + at] = Some(Arc::new(Entry { value, tag: 0, expires_at: None, updatable: false }));
     }
     let _ = store.apply(&batch)?;

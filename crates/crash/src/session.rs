@@ -589,7 +589,7 @@ impl<'s> Session<'s> {
                 let key = collections::element_key(*at);
                 let mut writer = self.writer()?.collection(&collection);
                 match value {
-                    Some(value) => writer.put(&key, value),
+                    Some(value) => writer.put_with(&key, value, collections::element_meta(value)),
                     None => match writer.delete(&key) {
                         Ok(was) if was != present => {
                             return Err(format!(
@@ -655,7 +655,16 @@ impl<'s> Session<'s> {
         let writes: Vec<_> =
             keys.iter().zip(writes).map(|(key, (_, value))| (&key[..], value.as_deref())).collect();
         let done = self.writer()?.transaction_unchecked(|transaction| {
-            let found = transaction.collection(&collection).replace_all(&writes, Meta::default())?;
+            let mut elements = transaction.collection(&collection);
+            let meta = |value: Option<&[u8]>| value.map(collections::element_meta).unwrap_or_default();
+            let found = if writes.iter().any(|(_, value)| meta(*value).expires_at.is_some()) {
+                writes.iter().try_fold(0, |found, &(key, value)| {
+                    let old = elements.replace(key, value.map(|value| (value, meta(Some(value)))))?;
+                    duramen::Result::Ok(found + u64::from(old.is_some()))
+                })?
+            } else {
+                elements.replace_all(&writes, Meta::default())?
+            };
             if gives_up { Err(Error::aborted("on purpose")) } else { Ok(found) }
         });
         match done {

@@ -77,7 +77,7 @@ fn write_value(
     write_line(out, &entry.of_root(elements.order()))?;
     let mut written = Ok(());
     elements.each(&mut |element| {
-        written = write_line(out, &Entry::of_element(element.key(), element));
+        written = write_line(out, &Entry::of_element(element.key(), element, element.expires_at()));
         written.is_ok()
     })?;
     written

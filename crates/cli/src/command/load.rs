@@ -79,7 +79,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
 enum Line {
     Table(Vec<u8>, IndexKind),
     Key(Pair, Option<ElementOrder>),
-    Element { name: Vec<u8>, value: Vec<u8> },
+    Element { name: Vec<u8>, value: Vec<u8>, meta: Meta },
 }
 
 /// A key of a table, and its value.
@@ -93,7 +93,8 @@ struct Pair {
 fn parse(line: &str) -> Result<Line, String> {
     let entry: Entry = serde_json::from_str(line).map_err(|e| format!("not a line of a dump: {e}"))?;
     if entry.is_element() {
-        return Ok(Line::Element { name: entry.element()?, value: entry.value()? });
+        let meta = Meta { expires_at: entry.expires_at, ..Meta::default() };
+        return Ok(Line::Element { name: entry.element()?, value: entry.value()?, meta });
     }
     let table = entry.table()?;
     match (&entry.index, table) {
@@ -125,11 +126,11 @@ impl Loader {
             self.put_root(writer)?;
         }
         match line {
-            Line::Element { name, value } => {
+            Line::Element { name, value, meta } => {
                 let Some((elements, _)) = &self.root else {
                     return Err("found element, but the line before is neither a root nor an element".into());
                 };
-                writer.collection(elements).put(&name, &value)?;
+                writer.collection(elements).put_with(&name, &value, meta)?;
                 return Ok(0);
             }
             Line::Table(name, index) => {

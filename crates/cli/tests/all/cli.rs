@@ -177,9 +177,11 @@ fn collections_are_dumped_and_loaded_with_their_elements() {
         r#"{"table":"redis.0","key":"set","value":"\u0012","tag":4,"collection":"unordered"}"#,
         r#"{"value":"","element":"a"}"#,
         r#"{"value":"","element":"b"}"#,
+        r#"{"table":"redis.0","key":"hash","value":"\"","tag":2,"collection":"unordered"}"#,
+        r#"{"value":"\u0000v","expires_at":99999999999999,"element":"timed"}"#,
     ];
     fs::write(dir.join("lines"), lines.join("\n")).unwrap();
-    assert!(ends(dir, 0, &["load", "lines"]).contains("loaded 4 keys"));
+    assert!(ends(dir, 0, &["load", "lines"]).contains("loaded 5 keys"));
     let string = ends(dir, 0, &["get", "--db", "0", "bits"]);
     assert_eq!(string, format!("one{}two", "\0".repeat(1021)));
     let dumped = ends(dir, 0, &["dump"]);
@@ -190,7 +192,7 @@ fn collections_are_dumped_and_loaded_with_their_elements() {
     };
     assert_eq!(sorted(&mut dumped.lines()), sorted(&mut lines.into_iter()));
     fs::write(dir.join("dumped"), &dumped).unwrap();
-    assert!(ends(dir, 0, &["load", "--path", "again", "dumped"]).contains("loaded 4 keys"));
+    assert!(ends(dir, 0, &["load", "--path", "again", "dumped"]).contains("loaded 5 keys"));
     let again = ends(dir, 0, &["dump", "--path", "again"]);
     assert_eq!(sorted(&mut again.lines()), sorted(&mut lines.into_iter()));
     assert!(ends(dir, 0, &["check", "--path", "again"]).contains("sound"));

@@ -301,9 +301,9 @@ impl<M: Medium, N: Medium> Collections<'_, M, N> {
         };
         let copy = self.target.new_collection(order);
         let mut failed = None;
-        self.recovered.for_each(self.medium, owner, |key, value, _| {
+        self.recovered.for_each(self.medium, owner, |key, value, meta| {
             if failed.is_none() {
-                failed = copy.put(key, value).err();
+                failed = copy.put_with(key, value, meta).err();
             }
         });
         self.copied.insert(owner, copy.id());

@@ -342,6 +342,15 @@ fn an_element_whose_time_has_come_is_reported_until_it_is_deleted_and_goes_by_no
         holds(&store, 3);
         now.store(1_015_000, Relaxed);
         assert_eq!(reported(&store), [b"overdue-2".to_vec()]);
+        // Salvage keeps the times.
+        let copy = dir.path().join("copy");
+        std::fs::copy(&path, &copy).unwrap();
+        duramen::salvage(&copy, dir.path().join("saved"), &options).unwrap();
+        let saved = options.open(dir.path().join("saved")).unwrap();
+        holds(&saved, 3);
+        let of_saved = |key| of(&saved, b"k").unwrap().get(key).unwrap().unwrap().expires_at();
+        assert_eq!((of_saved(b"not due-1"), of_saved(b"overdue-2")), (Some(9_005_000), Some(1_005_000)));
+        drop(saved);
         // Another time, or none.
         let elements = of(&store, b"k").unwrap();
         elements.put_with(b"overdue-2", [2; 9], until(9_005_000)).unwrap();

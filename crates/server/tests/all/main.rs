@@ -11,6 +11,7 @@ mod connections;
 mod cost;
 mod damage;
 mod eviction;
+mod hash_times;
 mod limits;
 mod lists;
 mod memcached;

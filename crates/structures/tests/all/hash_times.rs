@@ -2,7 +2,7 @@
 //! copies, dumps, renames and opens.
 
 use crate::support::store;
-use duramen::MediumKind;
+use duramen::{MediumKind, Options};
 use duramen_structures::dump::{Restored, restore, signed};
 use duramen_structures::{Compact, Encoding, Error, Keyspace, Locks, Thresholds, Txn, Worker};
 use proptest::prelude::*;
@@ -27,6 +27,7 @@ enum Step {
     Rename,
     Dump,
     Open,
+    Kill,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -44,6 +45,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Rename),
         1 => Just(Step::Dump),
         1 => Just(Step::Open),
+        1 => Just(Step::Kill),
     ]
 }
 
@@ -243,28 +245,45 @@ fn apply(worker: &mut Worker, model: &mut Model, step: &Step) {
             // What is over is not written.
             model.fields = model.shown();
         }
-        Step::Open => {}
+        Step::Open | Step::Kill => {}
     }
 }
 
 fn run(steps: &[Step], packed: usize, entries: usize) {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let open = || {
-        let keyspace = Keyspace::open(store(MediumKind::Shm, &dir), 2).unwrap();
+    let open = |at: usize| {
+        let options = Options { medium: MediumKind::Shm, ..Options::default() };
+        let store = options.open(dir.path().join(format!("store-{at}"))).unwrap();
+        let keyspace = Keyspace::open(store, 2).unwrap();
         keyspace.set_small_collection_bytes_max(packed);
         let hash = Compact { entries, bytes: 64 };
         keyspace.set_thresholds(Thresholds { hash, ..Thresholds::default() });
         keyspace
     };
-    let mut keyspace = open();
+    let (mut kills, mut keyspace) = (0, open(0));
     let mut worker = keyspace.worker().unwrap();
     let mut model = Model { now: START, ..Model::default() };
     for step in steps {
-        if let Step::Open = step {
-            drop(worker);
-            drop(keyspace);
-            keyspace = open();
-            worker = keyspace.worker().unwrap();
+        match step {
+            // That the clock is set back too is not promised.
+            Step::Clock(by) if *by < 0 && kills > 0 => continue,
+            Step::Open => {
+                drop(worker);
+                drop(keyspace);
+                keyspace = open(kills);
+                worker = keyspace.worker().unwrap();
+            }
+            Step::Kill => {
+                let at = |at| dir.path().join(format!("store-{at}"));
+                std::fs::copy(at(kills), at(kills + 1)).unwrap();
+                kills += 1;
+                model.now = model.now.max(model.floor);
+                drop(worker);
+                drop(keyspace);
+                keyspace = open(kills);
+                worker = keyspace.worker().unwrap();
+            }
+            _ => {}
         }
         apply(&mut worker, &mut model, step);
         check(&mut worker, &model);
