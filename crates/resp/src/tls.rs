@@ -21,8 +21,8 @@ const SYSTEM: [&str; 4] = [
 ///   edge-triggered events suffice. [`is_ended`](Self::is_ended) reports an end that was read together with bytes.
 /// - **Invariant 2**: bytes that [`write`](Self::write) took are sent before later ones; [`send`](Self::send) sends what
 ///   the socket did not take, at most one buffer of rustls.
-/// - **Invariant 3**: what arrives after the peer broke the protocol, or after [`end`](Self::end), is read and dropped.
-///   rustls takes none of it, since it has sent its last alert.
+/// - **Invariant 3**: what arrives after the peer broke the protocol, or after [`end`](Self::end), is read and
+///   dropped. rustls takes none of it, since it has sent its last alert.
 pub struct TlsStream<S> {
     /// The socket.
     pub socket: S,

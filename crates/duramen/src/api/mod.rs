@@ -270,8 +270,8 @@ impl<M: Medium> StoreOn<M> {
     }
 
     /// Calls `listener` for each element, of any collection, whose expiry time has come. The store keeps such elements,
-    /// and reads return them: deleting them is the listener's owner's. Replaces the previous listener, of which a call may still be
-    /// under way. `None`, the initial state: no calls.
+    /// and reads return them: the listener's owner deletes them. Replaces the previous listener, of which a call may
+    /// still be under way. `None`, the initial state: no calls.
     pub fn set_on_due(&self, listener: Option<OnDue>) {
         self.core().maintenance.expirations.due.set(listener);
     }
