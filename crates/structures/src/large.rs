@@ -62,8 +62,21 @@ pub(crate) trait ElementWriter {
     fn delete(&mut self, elements: &Collection, key: &[u8]) -> duramen::Result<bool>;
 
     /// Sets these elements, or removes those without a value, in this order; how many were there.
-    fn write_all(&mut self, elements: &Collection, writes: &[(&[u8], Option<&[u8]>)])
-    -> duramen::Result<u64>;
+    fn write_all(
+        &mut self,
+        elements: &Collection,
+        writes: &[(&[u8], Option<&[u8]>)],
+    ) -> duramen::Result<u64> {
+        self.write_all_until(elements, writes, None)
+    }
+
+    /// The same; those that are set have this expiry time.
+    fn write_all_until(
+        &mut self,
+        elements: &Collection,
+        writes: &[(&[u8], Option<&[u8]>)],
+        expires_at: Option<u64>,
+    ) -> duramen::Result<u64>;
 }
 
 /// Why a large value could not be read or written.

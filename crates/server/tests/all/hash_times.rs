@@ -1,4 +1,5 @@
-//! Fields that expire: replies as Redis 8.2 gave them, events, WATCH, scripts, tracking, and stores that are opened again.
+//! Fields that expire: replies as Redis 8.2 gave them, events, WATCH, scripts, tracking, and stores that are opened
+//! again.
 
 use crate::support::{Client, Server, eventually};
 use duramen::MediumKind;
@@ -100,7 +101,8 @@ fn times_are_set_shown_and_taken_away_with_the_codes_and_errors_of_redis() {
             &format!("+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n{}{}", codes(&[10_000_000_000]), codes(&[1])),
         );
         client.says(
-            "eval \"redis.call('hexpire', KEYS[1], 100, 'fields', 1, 'a'); return redis.call('httl', KEYS[1], 'fields', 2, 'a', 'x')\" 1 h",
+            "eval \"redis.call('hexpire', KEYS[1], 100, 'fields', 1, 'a'); \
+             return redis.call('httl', KEYS[1], 'fields', 2, 'a', 'x')\" 1 h",
             &codes(&[100, -2]),
         );
     }

@@ -247,6 +247,7 @@ fn decode_len(input: &mut Input<'_>) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::listpack;
     use proptest::prelude::*;
 
     const MAX: u64 = 512 << 20;
@@ -257,6 +258,51 @@ mod tests {
         let payload = b"\0\xc0\n\n\0n\x9fWE\x0e\xaec\xbb";
         assert_eq!(restore(payload, MAX).unwrap(), Restored::String(b"10".to_vec()));
         assert_eq!(signed(string(b"10")), payload);
+    }
+
+    #[test]
+    fn hashes_with_times_are_those_of_redis() {
+        // HPEXPIREAT of two of four fields, and DUMP, on Redis 8.2.
+        let listpack = b"\x19{@\x94R\xa3\x03\0\0@@@\0\0\0\x0c\0\x85timed\x06\x81x\x02\
+            \xf4{@\x94R\xa3\x03\0\0\x09\x85later\x06\x81y\x02\xf4`\xee\x9eR\xa3\x03\0\0\x09\
+            \x81f\x02\x81v\x02\0\x01\x83num\x04\x0c\x01\0\x01\xff\x0c\0\x1fy\xda\x83C\xe8J\x13";
+        let table = b"\x18{@\x94R\xa3\x03\0\0\x04\x80\0\x0a\xad\xe6\x05later\x01y\
+            \0\x03num\xc0\x0c\x01\x05timed\x01x\0\x01f\x01v\x0c\0A\xc0\xd3o;\xed\xefe";
+        for (payload, is_listpack) in [(&listpack[..], true), (table, false)] {
+            let Restored::TimedHash(fields) = restore(payload, MAX).unwrap() else { panic!("no times") };
+            let mut sorted = fields.clone();
+            sorted.sort();
+            let field = |name: &str, value: &str, at| (name.into(), value.into(), at);
+            let wanted: [TimedField; 4] = [
+                field("f", "v", None),
+                field("later", "y", Some(4_000_000_700_000)),
+                field("num", "12", None),
+                field("timed", "x", Some(4_000_000_000_123)),
+            ];
+            assert_eq!(sorted, wanted);
+            assert_eq!(signed(timed_hash(&fields, is_listpack)), payload);
+        }
+        // As candidates of 7.4 wrote them, with whole times.
+        let whole = 4_000_000_000_123u64.to_be_bytes();
+        let early = [&b"\x16\x02\x81"[..], &whole, b"\x01a\x01b", b"\0\x01c\x01d"].concat();
+        let pairs = listpack::encode([&b"a"[..], b"b", b"4000000000123", b"c", b"d", b"0"].into_iter());
+        let mut early_listpack = vec![23];
+        encode(&pairs, &mut early_listpack);
+        let field = |name: &[u8], value: &[u8], at| (name.to_vec(), value.to_vec(), at);
+        let wanted = vec![field(b"a", b"b", Some(4_000_000_000_123)), field(b"c", b"d", None)];
+        for body in [early, early_listpack] {
+            assert_eq!(restore(&signed(body), MAX).unwrap(), Restored::TimedHash(wanted.clone()));
+        }
+        // Times out of range, a field twice, a part of an entry.
+        let mut negative = vec![23];
+        encode(&listpack::encode([&b"a"[..], b"b", b"-1"].into_iter()), &mut negative);
+        let mut two = vec![23];
+        encode(&listpack::encode([&b"a"[..], b"b"].into_iter()), &mut two);
+        let far = [&b"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x01\x02"[..], b"\x01a\x01b"].concat();
+        let twice = b"\x16\x02\0\x01a\x01b\0\x01a\x01c".to_vec();
+        for body in [negative, two, far, twice] {
+            assert!(matches!(restore(&signed(body), MAX), Err(Error::DumpFormat)));
+        }
     }
 
     #[test]

@@ -588,20 +588,33 @@ impl LargeMap {
         Ok(removed)
     }
 
-    /// Gives a field another expiry time; it must be there.
+    /// Gives fields another expiry time, which must be there.
     pub(crate) fn set_expiry(
         &mut self,
         writer: &mut impl ElementWriter,
-        name: &[u8],
+        names: &[&[u8]],
         expires_at: Option<u64>,
     ) -> Result<()> {
-        let Some(value) = writer.reads(&self.elements).get(name)?.map(|value| value.to_vec()) else {
-            return Ok(());
-        };
-        if !self.is_root_old {
-            writer.ends_with_next();
+        for names in names.chunks(TOGETHER) {
+            // Names and values lie end to end.
+            let (mut bytes, mut writes) = (Vec::new(), Vec::with_capacity(names.len()));
+            writer.reads(&self.elements).prefetch(names);
+            for name in names {
+                if let Some(value) = writer.reads(&self.elements).get(name)? {
+                    let start = bytes.len();
+                    bytes.extend_from_slice(&value);
+                    writes.push((*name, start..bytes.len()));
+                }
+            }
+            if let ([(name, value)], false) = (&writes[..], self.is_root_old) {
+                writer.ends_with_next();
+                writer.put_until(&self.elements, name, &bytes[value.clone()], expires_at)?;
+            } else {
+                let writes: Vec<_> =
+                    writes.into_iter().map(|(name, value)| (name, Some(&bytes[value]))).collect();
+                writer.write_all_until(&self.elements, &writes, expires_at)?;
+            }
         }
-        writer.put_until(&self.elements, name, &value, expires_at)?;
         self.changed(0, 0);
         Ok(())
     }

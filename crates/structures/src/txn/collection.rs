@@ -653,8 +653,8 @@ impl Edit<'_, '_> {
         }
     }
 
-    /// Gives a field another expiry time, or none; it must be there.
-    pub fn set_expiry(&mut self, field: &[u8], expires_at: Option<u64>) -> Result<()> {
+    /// Gives fields another expiry time, or none; they must be there.
+    pub fn set_expiry(&mut self, fields: &[&[u8]], expires_at: Option<u64>) -> Result<()> {
         if expires_at.is_some() {
             self.allow_times()?;
         }
@@ -662,7 +662,7 @@ impl Edit<'_, '_> {
         let set = match form {
             // None has one.
             Form::Packed(_) => Ok(()),
-            Form::Large(large_map) => large_map.set_expiry(&mut **source, field, expires_at),
+            Form::Large(large_map) => large_map.set_expiry(&mut **source, fields, expires_at),
         };
         self.report(set)
     }

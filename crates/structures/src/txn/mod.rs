@@ -72,9 +72,7 @@ use std::ops::RangeInclusive;
 
 use crate::error::{Error, Result};
 use crate::keyspace::{KEY_BYTES_MAX, KeyCount, random};
-use crate::large;
 use crate::locks::{Keys, Locks};
-use crate::map::TIMED;
 use crate::string::integer::{self, Text};
 use crate::thresholds::Thresholds;
 use crate::watch::{Then, Watched};
@@ -664,35 +662,6 @@ impl<'w> Txn<'w> {
     /// reports them.
     pub fn scan(&mut self, db: u8, cursor: u64, count: usize, visit: impl FnMut(&[u8], u8)) -> Result<u64> {
         whole(self.scan_verified(db, cursor, count, visit)?)
-    }
-
-    /// Whether `db` has a hash of which some field has had an expiry time. Takes time in proportion to its keys.
-    pub fn has_timed_hashes(&mut self, db: u8) -> Result<bool> {
-        self.before_scan()?;
-        let is_timed = |tag, is_root, root: &[u8]| {
-            tag == Type::Hash.tag()
-                && is_root
-                && matches!(large::flags(root, u8::MAX), Ok(flags) if flags & TIMED != 0)
-        };
-        let scratch = &self.worker.scratch;
-        let is_pending = scratch.entries.iter().any(|entry| match &entry.write {
-            Write::Put(payload, meta) => {
-                is_timed(meta.tag, meta.collection.is_some(), payload.bytes(&scratch.arena))
-            }
-            _ => false,
-        });
-        let Some(table) = self.worker.keyspace.table(db) else { return Ok(is_pending) };
-        let (mut is_any, mut cursor) = (is_pending, 0);
-        while !is_any {
-            let visit = &mut |value: &Value<'_>| {
-                is_any |= is_timed(value.tag(), value.meta().collection.is_some(), value);
-            };
-            cursor = whole(table.scan(cursor, SCAN_ENTRIES, visit))?;
-            if cursor == 0 {
-                break;
-            }
-        }
-        Ok(is_any)
     }
 
     /// As [`Txn::scan`]; inner `Err`: a record is damaged, see [`duramen::Error::cursor`].

@@ -1,9 +1,12 @@
 //! Whole values for DUMP and RESTORE, and for `import` and `export`.
 
-use super::Txn;
+use super::scratch::Write;
+use super::{SCAN_ENTRIES, Txn, whole};
 use crate::dump::{self, Restored};
 use crate::error::{Error, Result};
-use crate::{Encoding, Type, string_until};
+use crate::map::TIMED;
+use crate::{Encoding, Type, large, string_until};
+use duramen::Value;
 
 impl Txn<'_> {
     /// RDB type and value of the key, and its expiry time.
@@ -89,5 +92,34 @@ impl Txn<'_> {
             self.set_expiry(db, key, expires_at)?;
         }
         Ok(())
+    }
+
+    /// Whether `db` has a hash of which some field has had an expiry time. Takes time in proportion to its keys.
+    pub fn has_timed_hashes(&mut self, db: u8) -> Result<bool> {
+        self.before_scan()?;
+        let is_timed = |tag, is_root, root: &[u8]| {
+            tag == Type::Hash.tag()
+                && is_root
+                && matches!(large::flags(root, u8::MAX), Ok(flags) if flags & TIMED != 0)
+        };
+        let scratch = &self.worker.scratch;
+        let is_pending = scratch.entries.iter().any(|entry| match &entry.write {
+            Write::Put(payload, meta) => {
+                is_timed(meta.tag, meta.collection.is_some(), payload.bytes(&scratch.arena))
+            }
+            _ => false,
+        });
+        let Some(table) = self.worker.keyspace.table(db) else { return Ok(is_pending) };
+        let (mut is_any, mut cursor) = (is_pending, 0);
+        while !is_any {
+            let visit = &mut |value: &Value<'_>| {
+                is_any |= is_timed(value.tag(), value.meta().collection.is_some(), value);
+            };
+            cursor = whole(table.scan(cursor, SCAN_ENTRIES, visit))?;
+            if cursor == 0 {
+                break;
+            }
+        }
+        Ok(is_any)
     }
 }

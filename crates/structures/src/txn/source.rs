@@ -88,10 +88,11 @@ impl ElementWriter for Txn<'_> {
         self.write_element(elements, key, None)
     }
 
-    fn write_all(
+    fn write_all_until(
         &mut self,
         elements: &Collection,
         writes: &[(&[u8], Option<&[u8]>)],
+        expires_at: Option<u64>,
     ) -> duramen::Result<u64> {
         if writes.is_empty() {
             return Ok(0);
@@ -99,7 +100,7 @@ impl ElementWriter for Txn<'_> {
         self.lock();
         let Worker { writer, scratch, .. } = &mut *self.worker;
         scratch.is_alone = false;
-        let meta = Meta { room: scratch.room, ..Meta::default() };
+        let meta = Meta { room: scratch.room, expires_at, ..Meta::default() };
         if !writer.has_transaction() {
             writer.begin_transaction()?;
         }

@@ -186,7 +186,7 @@ fn apply(worker: &mut Worker, model: &mut Model, step: &Step) {
                 let mut hash = txn.edit_hash(0, KEY)?;
                 assert_eq!(hash.expiry(&field)?.is_some(), is_there);
                 if is_there {
-                    hash.set_expiry(&field, at)?;
+                    hash.set_expiry(&[&field], at)?;
                     hash.save()?;
                 }
                 Ok(())
@@ -319,7 +319,7 @@ fn a_field_too_long_for_an_element_has_no_time_beside_it() {
         let mut hash = txn.edit_hash(0, KEY)?;
         hash.insert(&long, b"v")?;
         hash.insert(b"f", b"v")?;
-        assert!(matches!(hash.set_expiry(b"f", Some(START + 5)), Err(Error::FieldTooLong)));
+        assert!(matches!(hash.set_expiry(&[b"f"], Some(START + 5)), Err(Error::FieldTooLong)));
         hash.save()?;
         let mut hash = txn.edit_hash(0, b"timed")?;
         hash.insert_until(b"f", b"v", Some(START + 5))?;

@@ -6,9 +6,15 @@
 use crate::observe::keyspace_events::HASH;
 use crate::redis::command::{Args, Call, CommandError};
 use duramen_structures::Edit;
+use std::collections::HashSet;
 
 /// The greatest time that Redis takes, in Unix milliseconds.
 const TIME_MAX: u64 = (1 << 46) - 1;
+
+/// Times beyond so many milliseconds have no timer: the store finds them, some later.
+const TIMED_AHEAD: u64 = 600_000;
+/// Fields that are looked up together.
+const AHEAD: usize = 16;
 
 const NEGATIVE: CommandError = CommandError::new("ERR invalid expire time, must be >= 0");
 const NO_FIELDS: CommandError =
@@ -72,20 +78,25 @@ pub fn hpexpiretime(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 /// HPERSIST key FIELDS count field …: fields never end.
 pub fn hpersist(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
+    call.edits_one();
     let mut hash = call.txn.edit_hash(db, args.at(1))?;
     let fields = fields_from(args, 2, NONE_TO_SHOW)?;
     let count = args.len() - fields;
     let mut codes = Vec::with_capacity(count);
-    for field in args.from(fields) {
-        codes.push(match hash.expiry(field)? {
-            None => NO_FIELD,
-            Some(None) => NO_TIME,
-            Some(Some(_)) => {
-                hash.set_expiry(field, None)?;
-                DONE
-            }
-        });
-    }
+    let mut done = Written::default();
+    for_each_field(args, fields, |some| {
+        hash.prefetch(some);
+        for &field in some {
+            codes.push(match hash.expiry(field)? {
+                None => NO_FIELD,
+                Some(None) => NO_TIME,
+                Some(Some(_)) if !done.add(field) => NO_TIME,
+                Some(Some(_)) => DONE,
+            });
+        }
+        Ok(())
+    })?;
+    hash.set_expiry(&done.fields, None)?;
     if codes.contains(&DONE) {
         hash.save()?;
         call.notify(HASH, "hpersist", args.at(1));
@@ -141,6 +152,38 @@ impl Condition {
     }
 }
 
+/// The fields that a command writes, each once.
+#[derive(Default)]
+struct Written<'a> {
+    fields: Vec<&'a [u8]>,
+    seen: HashSet<&'a [u8]>,
+}
+
+impl<'a> Written<'a> {
+    fn has(&self, field: &[u8]) -> bool {
+        self.seen.contains(field)
+    }
+
+    /// Whether it is new.
+    fn add(&mut self, field: &'a [u8]) -> bool {
+        let is_new = self.seen.insert(field);
+        if is_new {
+            self.fields.push(field);
+        }
+        is_new
+    }
+}
+
+/// Calls `each` for the fields from `at` on, some at once, so that their cache misses overlap.
+fn for_each_field<'a>(
+    args: Args<'a>,
+    at: usize,
+    mut each: impl FnMut(&[&'a [u8]]) -> Result<(), CommandError>,
+) -> Result<(), CommandError> {
+    let fields: Vec<&[u8]> = args.from(at).collect();
+    fields.chunks(AHEAD).try_for_each(|some| each(some))
+}
+
 /// The position of the first field, where FIELDS and their number begin at `at`; `none` is the error for another
 /// number.
 fn fields_from(args: Args<'_>, at: usize, none: CommandError) -> Result<usize, CommandError> {
@@ -159,6 +202,7 @@ fn fields_from(args: Args<'_>, at: usize, none: CommandError) -> Result<usize, C
 /// that has passed deletes the field.
 fn expire_at(call: &mut Call<'_, '_>, unit: u64, base: u64) -> Result<(), CommandError> {
     let (db, args, now) = (call.session.db, call.args, call.now);
+    call.edits_one();
     let mut hash = call.txn.edit_hash(db, args.at(1))?;
     let time = u64::try_from(args.integer(2)?).map_err(|_| NEGATIVE)?;
     let time = time.checked_mul(unit).and_then(|time| time.checked_add(base));
@@ -169,20 +213,36 @@ fn expire_at(call: &mut Call<'_, '_>, unit: u64, base: u64) -> Result<(), Comman
     let fields = fields_from(args, at, NONE_TO_EXPIRE)?;
     let over = remove_over(&mut hash, args.from(fields))?;
     let mut codes = Vec::with_capacity(args.len() - fields);
-    for field in args.from(fields) {
-        codes.push(match hash.expiry(field)? {
-            None => NO_FIELD,
-            Some(current) if !condition.allows(current, time) => NOT_SET,
-            Some(_) if time <= now => {
-                hash.remove(field)?;
-                DELETED
-            }
-            Some(_) => {
-                hash.set_expiry(field, Some(time))?;
+    let is_past = time <= now;
+    let mut done = Written::default();
+    for_each_field(args, fields, |some| {
+        hash.prefetch(some);
+        for &field in some {
+            // A field that is named again has its new time.
+            let current = match hash.expiry(field)? {
+                Some(_) if done.has(field) => (!is_past).then_some(Some(time)),
+                current => current,
+            };
+            codes.push(match current {
+                None => NO_FIELD,
+                Some(current) if !condition.allows(current, time) => NOT_SET,
+                Some(_) => {
+                    done.add(field);
+                    if is_past { DELETED } else { DONE }
+                }
+            });
+        }
+        Ok(())
+    })?;
+    if is_past {
+        hash.remove_all(done.fields.iter().copied())?;
+    } else if !done.fields.is_empty() {
+        hash.set_expiry(&done.fields, Some(time))?;
+        if time - now <= TIMED_AHEAD {
+            for field in &done.fields {
                 call.server.field_timers.note_field(db, args.at(1), field, time);
-                DONE
             }
-        });
+        }
     }
     let (is_set, is_deleted) = (codes.contains(&DONE), codes.contains(&DELETED));
     let is_gone = hash.is_empty() && (over > 0 || is_deleted);
@@ -209,15 +269,20 @@ fn reply_ends(call: &mut Call<'_, '_>, show: fn(u64, u64) -> u64) -> Result<(), 
     let hash = call.stats.read(call.txn.hash(call.session.db, args.at(1))?);
     let fields = fields_from(args, 2, NONE_TO_SHOW)?;
     call.reply.array(args.len() - fields);
-    for field in args.from(fields) {
-        let end = match hash.as_ref().map(|hash| hash.expiry(field)).transpose()?.flatten() {
-            None => NO_FIELD,
-            Some(None) => NO_TIME,
-            Some(Some(at)) => show(at, now) as i64,
-        };
-        call.reply.integer(end);
-    }
-    Ok(())
+    for_each_field(args, fields, |some| {
+        if let Some(hash) = &hash {
+            hash.prefetch(some);
+        }
+        for field in some {
+            let end = match hash.as_ref().map(|hash| hash.expiry(field)).transpose()?.flatten() {
+                None => NO_FIELD,
+                Some(None) => NO_TIME,
+                Some(Some(at)) => show(at, now) as i64,
+            };
+            call.reply.integer(end);
+        }
+        Ok(())
+    })
 }
 
 fn reply_codes(call: &mut Call<'_, '_>, codes: &[i64]) {
