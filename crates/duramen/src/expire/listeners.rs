@@ -48,10 +48,12 @@ pub(crate) struct Expirations {
     pub due: Listener<Due>,
 }
 
+type Function<T> = Arc<dyn Fn(&T) + Send + Sync>;
+
 /// A function that is called, if any.
 pub(crate) struct Listener<T> {
     is_wanted: AtomicBool,
-    listener: Mutex<Option<Arc<dyn Fn(&T) + Send + Sync>>>,
+    listener: Mutex<Option<Function<T>>>,
 }
 
 impl<T> Default for Listener<T> {
@@ -61,7 +63,7 @@ impl<T> Default for Listener<T> {
 }
 
 impl<T> Listener<T> {
-    pub(crate) fn set(&self, listener: Option<Arc<dyn Fn(&T) + Send + Sync>>) {
+    pub(crate) fn set(&self, listener: Option<Function<T>>) {
         self.is_wanted.store(listener.is_some(), Relaxed);
         let before = std::mem::replace(&mut *lock(&self.listener), listener);
         drop(before);

@@ -74,6 +74,11 @@ fn rights_to_commands_keys_and_channels_are_checked() {
     client.says("incr n", ":1\r\n");
     client.says("set n 7", NO_KEY);
     client.says("incr a:1", NO_KEY);
+    // As in Redis: with a wrong number of keys no key is checked, and the command fails.
+    let mut eve = user(&server, "eve", "+@all ~a:*");
+    eve.says("zunionstore b 1 a:1", NO_KEY);
+    eve.says("zunionstore b 2 a:1", "-ERR syntax error\r\n");
+    eve.says("acl dryrun eve zunionstore b 0 a:1", "+OK\r\n");
     client.says("auth default x", "+OK\r\n");
     client.says("acl whoami", "$7\r\ndefault\r\n");
     assert!(client.text("client info").contains(" user=default "));

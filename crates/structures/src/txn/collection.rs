@@ -28,6 +28,9 @@ use crate::map::{
 use crate::random::Random;
 use crate::thresholds::Thresholds;
 
+/// A field, its value, and when it expires, in milliseconds since 1970.
+pub type TimedField = (Vec<u8>, Vec<u8>, Option<u64>);
+
 /// A hash, a set or a sorted set. `B` holds the bytes if it is packed, owned or borrowed; `S` is the source of the
 /// entries if it is large.
 pub struct Collection<'k, B, S = Detached> {
@@ -280,7 +283,7 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> Collection<'k, B, S> {
     }
 
     /// All fields with their values and expiry times, in the order of a visit.
-    pub fn timed(&self) -> Result<Vec<(Vec<u8>, Vec<u8>, Option<u64>)>> {
+    pub fn timed(&self) -> Result<Vec<TimedField>> {
         let mut all = Vec::new();
         let mut push = |field: &[u8], value: &[u8], expires_at| {
             all.push((field.to_vec(), value.to_vec(), expires_at));

@@ -260,11 +260,15 @@ impl Spec {
 
 impl Spec {
     /// The keys whose use must be allowed: those that its description finds, and those that it uses besides, if there are any.
-    /// Some may be named twice, and of a command that would fail some may be no keys.
+    /// Some may be named twice, and of a command that would fail some may be no keys. A command whose number of keys is
+    /// wrong fails: as in Redis, none of its keys is checked.
     #[inline]
     pub fn keys_to_check<'a>(&'a self, args: Args<'a>) -> impl Iterator<Item = Key> + 'a {
         let more = if self.has_more_keys { self.more_keys(args) } else { Vec::new() };
-        self.keys_found(args).chain(more)
+        let has_some = |spec: &KeySpec| spec.places(args).is_some_and(|mut places| places.next().is_some());
+        let is_right =
+            self.key_specs().all(|spec| !matches!(spec.find, Find::Number { .. }) || has_some(spec));
+        self.keys_found(args).take(if is_right { usize::MAX } else { 0 }).chain(more)
     }
 
     #[cold]

@@ -178,10 +178,10 @@ impl<'a> Written<'a> {
 fn for_each_field<'a>(
     args: Args<'a>,
     at: usize,
-    mut each: impl FnMut(&[&'a [u8]]) -> Result<(), CommandError>,
+    each: impl FnMut(&[&'a [u8]]) -> Result<(), CommandError>,
 ) -> Result<(), CommandError> {
     let fields: Vec<&[u8]> = args.from(at).collect();
-    fields.chunks(AHEAD).try_for_each(|some| each(some))
+    fields.chunks(AHEAD).try_for_each(each)
 }
 
 /// The position of the first field, where FIELDS and their number begin at `at`; `none` is the error for another
