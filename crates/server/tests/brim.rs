@@ -139,7 +139,7 @@ impl Random {
 fn push(random: &mut Random) -> Vec<Vec<u8>> {
     let (value, element) = (random.value(), random.element());
     let words = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect();
-    match random.below(9) {
+    match random.below(10) {
         0 => words(&["SET", &format!("str:small:{}", random.below(20 * SMALL)), &value]),
         1 => words(&["HSET", &random.key("hash"), &element, &value]),
         2 => words(&["SADD", &random.key("set"), &format!("{element}:{value}")]),
@@ -153,6 +153,7 @@ fn push(random: &mut Random) -> Vec<Vec<u8>> {
             &format!("{}", random.below(200_000)),
             &value,
         ]),
+        8 => words(&["HEXPIRE", &random.key("hash"), "100000", "FIELDS", "1", &element]),
         _ => words(&[["LPUSH", "RPUSH"][random.below(2) as usize], &random.key("list"), &value]),
     }
 }
@@ -174,6 +175,7 @@ const CONSUMING: &[&str] = &[
     "LREM {list} 1 v",
     "LREM {list} -1 vvvvvvvv",
     "HDEL {hash} # # #",
+    "HPERSIST {hash} FIELDS 2 # #",
     "SPOP {set}",
     "SPOP {set} 4",
     "SREM {set} # # #",
