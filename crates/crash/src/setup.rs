@@ -245,6 +245,11 @@ impl Setup {
         if space.one_in(2) {
             tuning.choose_extents = 1 + space.below(40) as u32;
         }
+        // Half of them move records out of several blocks before they retire one.
+        let mut movers = Rng::new(seed ^ 0x6d6f_7665_7273);
+        if movers.one_in(2) {
+            tuning.movers_in_turn = Some(2 + movers.below(3) as usize);
+        }
         let mut setup = Self {
             gives_back,
             seed,

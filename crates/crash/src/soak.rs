@@ -337,6 +337,7 @@ impl Plan {
             prefault: false,
             background,
             compaction_dead_percent: pick(&[5, 25, 25, 90]) as u32,
+            compactors: pick(&[1, 2, 4]) as usize,
             boot_id: simulated.then_some([1; 16]),
             tuning,
             ..Options::default()

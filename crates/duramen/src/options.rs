@@ -8,6 +8,8 @@ use std::path::Path;
 
 /// Dead bytes among the used ones, in percent, at which background compaction begins, by default.
 pub(crate) const DEAD_PERCENT: u32 = 25;
+/// The most threads that may move records at the same time.
+const COMPACTORS_MAX: usize = 64;
 
 /// The kind of index. A property of the open, not of the bytes: the log is the same, and each open rebuilds the
 /// requested index.
@@ -283,6 +285,9 @@ pub struct Options {
     /// 90: lower saves space, higher saves work. In a small store 45 percent may be dead, up to 64 MiB or a sixteenth
     /// of `len_max`, until the medium has no more room, unless less than 25 is requested.
     pub compaction_dead_percent: u32,
+    /// The most threads that move records at the same time when background compaction falls behind the writers; 0 means
+    /// one for each four cores, at most 8. Default 0, at most 64. One of them serves two to three writers.
+    pub compactors: usize,
     /// Free space that the store keeps, in bytes, besides a sixteenth of what it uses and the reserve for deletes. What
     /// is free beyond that for some seconds is given back to the file system, by punching holes: the file stays as
     /// long as it was, and takes less space (on tmpfs: less memory). Growth takes it back first. Default 64 MiB;
@@ -332,6 +337,7 @@ impl Default for Options {
             on_progress: None,
             compaction_bytes_per_second: 0,
             compaction_dead_percent: DEAD_PERCENT,
+            compactors: 0,
             keep_free_bytes: 64 << 20,
             background: true,
             clock: None,
@@ -484,6 +490,12 @@ impl Options {
             return Err(Error::invalid(format!(
                 "compaction_dead_percent is {}; it must be from 5 to 90",
                 self.compaction_dead_percent
+            )));
+        }
+        if self.compactors > COMPACTORS_MAX {
+            return Err(Error::invalid(format!(
+                "compactors is {}; it must be at most {COMPACTORS_MAX}, or 0 for one for each four cores",
+                self.compactors
             )));
         }
         if let Durability::Interval(interval) = self.durability

@@ -389,6 +389,7 @@ fn open_store(config: &Config) -> Result<Keyspace, Error> {
         recovery_threads: config.recovery_threads,
         compaction_bytes_per_second: config.compaction_rate,
         compaction_dead_percent: config.compaction_dead_percent,
+        compactors: config.compactors,
         lock_memory: config.lock_memory,
         keep_free_bytes: config.keep_free,
         on_corruption: config.on_corruption,

@@ -134,6 +134,7 @@ fn stress(args: &Args, path: &std::path::Path) -> Result<(), Failure> {
         len_max: (args.keys * 8192).next_multiple_of(1 << 20).max(64 << 20),
         extent_bytes: Some(8192),
         compaction_dead_percent: 15,
+        compactors: 4,
         ..Options::default()
     };
     let keys = keys(args.keys);

@@ -1,6 +1,7 @@
 //! Selection of the blocks to move out of: rounds of compaction.
 
 use crate::Result;
+use crate::compact::beside::BLOCKS_EACH;
 use crate::compact::compactor::{Compactor, ROUND_BYTES};
 use crate::maintenance::Maintenance;
 use crate::maintenance::grow::Growth;
@@ -14,22 +15,31 @@ use std::collections::HashSet;
 const CHOOSE_SHARE: u32 = 64;
 
 impl<M: Medium> Maintenance<M> {
-    /// One round: the best victims, [`ROUND_BYTES`] or one block of them. False when no block is worth it.
-    pub(crate) fn compact_round(&self, compactor: &mut Compactor, dead_percent_min: u64) -> Result<bool> {
+    /// One round: the best victims, [`ROUND_BYTES`] or one block of them; more with several movers, which work only
+    /// where there is room enough. False when no block is worth it.
+    pub(crate) fn compact_round(
+        &self,
+        compactor: &mut Compactor,
+        dead_percent_min: u64,
+        movers: usize,
+    ) -> Result<bool> {
         self.log().epochs().check_writable()?;
         // Moving out of a block that stays takes room and frees none. Where there is room enough it is done all the
         // same: most kept values are released before the block's grace period is past.
         let is_low = Growth::is_low(self.log(), &self.log().space());
         let held = if is_low { self.pinned_extents() } else { HashSet::new() };
         if !self.has_victim(compactor, dead_percent_min) {
-            self.choose(compactor, dead_percent_min, &held);
+            self.choose(compactor, dead_percent_min, movers, &held);
         }
         if compactor.victims.is_empty() && !compactor.unmovable.is_empty() {
             compactor.unmovable.clear();
-            self.choose(compactor, dead_percent_min, &held);
+            self.choose(compactor, dead_percent_min, movers, &held);
         }
         let mut total = 0;
-        while self.has_victim(compactor, dead_percent_min) {
+        if movers > 1 && !is_low {
+            total = self.compact_beside(compactor, movers, dead_percent_min, &held)?;
+        }
+        while total < ROUND_BYTES && self.has_victim(compactor, dead_percent_min) {
             let Some(&extent) = compactor.victims.last() else { break };
             if held.contains(&extent) {
                 compactor.victims.pop();
@@ -61,7 +71,7 @@ impl<M: Medium> Maintenance<M> {
     }
 
     /// Drops victims that no longer qualify; returns whether one is left. It is the last of the list.
-    fn has_victim(&self, compactor: &mut Compactor, dead_percent_min: u64) -> bool {
+    pub(crate) fn has_victim(&self, compactor: &mut Compactor, dead_percent_min: u64) -> bool {
         while let Some(&extent) = compactor.victims.last() {
             if self.dead_of(extent, dead_percent_min).is_some() {
                 return true;
@@ -89,7 +99,13 @@ impl<M: Medium> Maintenance<M> {
     /// Chooses the sealed blocks with the best ratio of benefit to cost, the best one last: of the whole store, or of
     /// the next part of a large one that has any. As many as one round may move if each is half full; of a large part
     /// enough for many rounds.
-    fn choose(&self, compactor: &mut Compactor, dead_percent_min: u64, held: &HashSet<Extent>) {
+    fn choose(
+        &self,
+        compactor: &mut Compactor,
+        dead_percent_min: u64,
+        movers: usize,
+        held: &HashSet<Extent>,
+    ) {
         let (newest, extents) = {
             let space = self.log().space();
             (space.generation_now(), space.extents())
@@ -116,6 +132,7 @@ impl<M: Medium> Maintenance<M> {
         let best = |&(score, extent): &(u128, Extent)| (std::cmp::Reverse(score), extent);
         let share = part.min(extents) / CHOOSE_SHARE;
         let most = (2 * ROUND_BYTES / self.log().extent_bytes + 1).max(u64::from(share)) as usize;
+        let most = most.max(2 * movers * BLOCKS_EACH);
         if candidates.len() > most {
             candidates.select_nth_unstable_by_key(most, best);
             candidates.truncate(most);

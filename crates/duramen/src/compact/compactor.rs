@@ -11,8 +11,9 @@ use duramen_log::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use duramen_log::sync::time::Instant;
 use duramen_log::sync::{Arc, Mutex, MutexGuard, lock, rank};
 use std::collections::HashMap;
+use std::num::NonZero;
 use std::ops::{Deref, DerefMut};
-use std::thread::panicking;
+use std::thread::{available_parallelism, panicking};
 use std::time::Duration;
 
 /// Bytes of blocks that one round moves out of at most.
@@ -21,10 +22,42 @@ pub(crate) const ROUND_BYTES: u64 = 256 << 10;
 /// How long a writer without space waits for readers to release compacted blocks.
 pub(crate) const GRACE_MAX: Duration = Duration::from_millis(if cfg!(loom) { 0 } else { 500 });
 
-/// The state that the compacting thread owns.
-pub(crate) struct Compactor {
+/// By default there is one mover for so many cores: the work that a writer causes is a third to a half of its own ...
+const CORES_EACH: usize = 4;
+/// ... and no more than this.
+const MOVERS_MAX: usize = 8;
+
+/// What a thread needs to move records.
+pub(crate) struct Mover {
     pub(crate) appender: Appender,
     pub(crate) activity: Arc<Activity>,
+    /// Other movers work at the same time.
+    pub(crate) is_beside: bool,
+    /// Bytes of tombstones that were moved because their count is not known: see [`crate::compact::recount`].
+    pub(crate) unknown_bytes: u64,
+    /// The hashes of the keys that were evicted, until they are noted.
+    pub(crate) evicted: Vec<u64>,
+    pub(crate) scratch: Vec<u8>,
+}
+
+impl Mover {
+    pub(crate) fn new(epochs: &Epochs, is_beside: bool) -> Self {
+        Self {
+            appender: Appender::default(),
+            activity: epochs.register_copier(),
+            is_beside,
+            unknown_bytes: 0,
+            evicted: Vec::new(),
+            scratch: Vec::new(),
+        }
+    }
+}
+
+/// The state that the compacting thread owns.
+pub(crate) struct Compactor {
+    pub(crate) mover: Mover,
+    /// The others, which move records while the compacting thread waits: see [`crate::compact::beside`].
+    pub(crate) beside: Vec<Mover>,
     /// The extent where the sweeper continues.
     pub(crate) sweep_at: u32,
     /// The last sweep stopped before the end.
@@ -41,9 +74,7 @@ pub(crate) struct Compactor {
     pub(crate) shrink_at: HashMap<Owner, u64>,
     /// Dead tables, and the state of each: see [`crate::table::reclaim`].
     pub(crate) retired_tables: Vec<RetiredTable>,
-    /// Bytes of tombstones that were moved because their count is not known: see [`crate::compact::recount`].
-    pub(crate) unknown_bytes: u64,
-    /// How often such a count was stopped for a writer, since the last one that finished.
+    /// How often the count of unknown stale records was stopped for a writer, since the last one that finished.
     pub(crate) recounts_put_off: u32,
     /// Packing gained nothing since blocks were last freed.
     pub(crate) pack_gained_nothing: bool,
@@ -54,7 +85,6 @@ pub(crate) struct Compactor {
     pub(crate) written: (u64, Instant),
     /// The next keys and blocks to evict.
     pub(crate) queues: Queues,
-    pub(crate) scratch: Vec<u8>,
 }
 
 /// The state of compaction that threads share.
@@ -70,6 +100,8 @@ pub(crate) struct Compaction {
     pub(crate) bytes_per_second: u64,
     /// Dead bytes among those used, in percent, before background compaction begins.
     pub(crate) dead_percent: u32,
+    /// The most movers of a round: see [`crate::compact::beside`].
+    pub(crate) movers_max: usize,
     /// Nobody has written for a while: compaction goes on to give space back.
     pub(crate) is_resting: AtomicBool,
     /// Free bytes that are not given back.
@@ -89,8 +121,8 @@ impl Compaction {
     pub(crate) fn new(epochs: &Epochs, options: &Options) -> Self {
         Self {
             compactor: Mutex::new(Compactor {
-                appender: Appender::default(),
-                activity: epochs.register_copier(),
+                mover: Mover::new(epochs, false),
+                beside: Vec::new(),
                 sweep_at: 0,
                 sweeping: false,
                 verify_at: None,
@@ -99,14 +131,12 @@ impl Compaction {
                 unmovable: Vec::new(),
                 shrink_at: HashMap::new(),
                 retired_tables: Vec::new(),
-                unknown_bytes: 0,
                 recounts_put_off: 0,
                 pack_gained_nothing: false,
                 retire_queue: RetireQueue::default(),
                 surplus_since: None,
                 written: (0, Instant::now()),
                 queues: Queues::default(),
-                scratch: Vec::new(),
             }),
             waiting: AtomicU32::new(0),
             retired: AtomicU64::new(0),
@@ -114,6 +144,10 @@ impl Compaction {
             retired_bytes: AtomicU64::new(0),
             bytes_per_second: options.compaction_bytes_per_second,
             dead_percent: options.compaction_dead_percent,
+            movers_max: match options.compactors {
+                0 => (available_parallelism().map_or(1, NonZero::get) / CORES_EACH).clamp(1, MOVERS_MAX),
+                chosen => chosen,
+            },
             is_resting: AtomicBool::new(false),
             keep_free_bytes: options.keep_free_bytes,
             rounds: AtomicU64::new(0),

@@ -54,8 +54,6 @@ pub(crate) struct Queues {
     pub left_bytes: u64,
     /// Keys that were evicted from blocks that writers filled.
     pub ghosts: Ghosts,
-    /// The current block is one that writers filled.
-    pub is_fresh: bool,
     /// Bytes that stayed beyond each block's share, less the unused share of other blocks.
     pub debt: u64,
     /// No more than its share may stay of a block, even if less stayed of others.

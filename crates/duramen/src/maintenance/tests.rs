@@ -216,7 +216,7 @@ fn a_recount_is_postponed_for_a_writer_that_waits_for_the_compactor() {
     }
     drop(writer);
     let maintenance = store.maintenance();
-    let unknown_bytes = || maintenance.compactor().unknown_bytes;
+    let unknown_bytes = || maintenance.compactor().mover.unknown_bytes;
     // As a waiting thread does.
     maintenance.compaction.waiting.fetch_add(1, Relaxed);
     for _ in 0..200 {
@@ -229,4 +229,45 @@ fn a_recount_is_postponed_for_a_writer_that_waits_for_the_compactor() {
     maintenance.maintain().unwrap();
     assert!(store.stats().recounts > 0);
     assert_eq!(maintenance.compactor().recounts_put_off, 0);
+}
+
+/// What several movers leave is what one leaves: the newest record of each key, and no tombstone that hides nothing.
+#[test]
+fn several_movers_empty_blocks_together() {
+    for movers_in_turn in [None, Some(1), Some(3)] {
+        let mut options = Options { compactors: 4, compaction_dead_percent: 5, ..small(32 << 20) };
+        options.tuning.movers_in_turn = movers_in_turn;
+        let store = options.open("none").unwrap();
+        let mut writer = store.writer().unwrap();
+        let (mut expected, mut random) = (std::collections::HashMap::new(), 1u32);
+        for round in 0..20_000u32 {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let key = (random >> 16) % 2_000;
+            if random >> 8 & 7 == 0 {
+                writer.delete(key.to_le_bytes()).unwrap();
+                expected.remove(&key);
+            } else {
+                let value = vec![round as u8; 200 + (round % 400) as usize];
+                writer.put(key.to_le_bytes(), &value).unwrap();
+                expected.insert(key, value);
+            }
+            if round % 5_000 == 4_999 {
+                store.compact().unwrap();
+                assert!(movers_in_turn == Some(1) || store.maintenance().compactor().beside.len() >= 3, "the movers had nothing to do");
+            }
+        }
+        for key in 0..2_000u32 {
+            let found = store.get(key.to_le_bytes()).unwrap();
+            assert_eq!(found.as_deref(), expected.get(&key).map(Vec::as_slice), "key {key}");
+        }
+        for &key in expected.keys() {
+            assert!(writer.delete(key.to_le_bytes()).unwrap());
+        }
+        drop(writer);
+        store.compact().unwrap();
+        let stats = store.stats();
+        assert_eq!(stats.keys, 0);
+        // A third of the tombstones, in open blocks or beside them.
+        assert!(stats.live_bytes < 24 << 10, "tombstones that hide nothing are left: {stats:?}");
+    }
 }

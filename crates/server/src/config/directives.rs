@@ -592,6 +592,17 @@ const STORAGE: &[Directive] = &[
         }
     ),
     directive!(
+        "duramen-compactors",
+        false,
+        "The most threads that compact at the same time when background compaction falls behind the writers, at most \
+         64. 0: one for each four cores, at most 8.",
+        |c| c.compactors.to_string(),
+        |c, v| {
+            c.compactors = value::integer(v[0], 0, 64)? as usize;
+            Ok(())
+        }
+    ),
+    directive!(
         "duramen-lock-memory",
         false,
         "Whether pages of the store, the index and the process stay in memory once they were used. Wants \

@@ -108,6 +108,8 @@ pub struct Config {
     pub recovery_threads: usize,
     pub compaction_rate: u64,
     pub compaction_dead_percent: u32,
+    /// At most so many; 0: by the cores.
+    pub compactors: usize,
     pub lock_memory: bool,
     /// Free bytes that stay; `u64::MAX`: all.
     pub keep_free: u64,
@@ -262,6 +264,7 @@ impl Default for Config {
             recovery_threads: 0,
             compaction_rate: 0,
             compaction_dead_percent: 25,
+            compactors: 0,
             lock_memory: false,
             keep_free: 64 << 20,
             small_collection_bytes_max: duramen_structures::SMALL_COLLECTION_BYTES_MAX_DEFAULT as u64,
