@@ -285,8 +285,9 @@ pub struct Options {
     /// 90: lower saves space, higher saves work. In a small store 45 percent may be dead, up to 64 MiB or a sixteenth
     /// of `len_max`, until the medium has no more room, unless less than 25 is requested.
     pub compaction_dead_percent: u32,
-    /// The most threads that move records at the same time when background compaction falls behind the writers; 0 means
-    /// one for each four cores, at most 8. Default 0, at most 64. One of them serves two to three writers.
+    /// The most threads that compact at the same time when compaction falls behind the writers, at most 64; 0 means one
+    /// for each four cores, at most 8, and without a background thread one. Default 0. One of them serves two to three
+    /// writers.
     pub compactors: usize,
     /// Free space that the store keeps, in bytes, besides a sixteenth of what it uses and the reserve for deletes. What
     /// is free beyond that for some seconds is given back to the file system, by punching holes: the file stays as

@@ -14,7 +14,8 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<Answer, Failure> {
     // What a server keeps for its next writes is of no use here.
-    let options = Options { background: false, keep_free_bytes: 0, ..args.place.options() };
+    let compactors = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(8));
+    let options = Options { background: false, keep_free_bytes: 0, compactors, ..args.place.options() };
     let store = options.open(args.place.path())?;
     let space = || {
         let stats = store.stats();

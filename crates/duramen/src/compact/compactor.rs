@@ -145,6 +145,8 @@ impl Compaction {
             bytes_per_second: options.compaction_bytes_per_second,
             dead_percent: options.compaction_dead_percent,
             movers_max: match options.compactors {
+                // What runs on the caller's thread alone repeats.
+                0 if !options.background || cfg!(any(loom, miri, feature = "schedule")) => 1,
                 0 => (available_parallelism().map_or(1, NonZero::get) / CORES_EACH).clamp(1, MOVERS_MAX),
                 chosen => chosen,
             },
