@@ -110,6 +110,10 @@ impl Audit {
     }
 }
 
+fn is_collection(owner: u64) -> bool {
+    owner & 7 > 1
+}
+
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
 }
@@ -350,7 +354,8 @@ fn run(audit: &mut Audit, base: u64, bytes: &[u8], generation: u64, secret: Secr
                 at: base + at as u64,
                 bytes: end as u64,
                 tombstone: kind == 2,
-                expires_at: expires.then(|| u64_at(record, 24)),
+                // The expiry of an element ends nothing.
+                expires_at: (expires && !is_collection(owner)).then(|| u64_at(record, 24)),
                 value: if kind == 6 { value[8..].to_vec() } else { value.to_vec() },
                 names,
             };

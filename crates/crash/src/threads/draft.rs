@@ -2,7 +2,7 @@
 
 use super::section::{Section, Write};
 use super::touch::Way;
-use crate::collections::element_key;
+use crate::collections::{element_key, element_meta};
 use duramen::{Batch, CollectionOn, Error, ErrorKind, Meta, Swap, TransactionOn, WriterOn};
 use duramen_media::sim::SimMedium;
 use std::collections::BTreeMap;
@@ -80,7 +80,10 @@ impl Draft {
     }
 
     pub(super) fn todo_element(&mut self, of: &Named, element: usize, new: Option<Vec<u8>>) {
-        let new = new.map(|value| (value, Meta::default()));
+        let new = new.map(|value| {
+            let meta = element_meta(&value);
+            (value, meta)
+        });
         self.todo.push(Todo { of: Some(of.handle.clone()), key: element_key(element), new });
     }
 }
