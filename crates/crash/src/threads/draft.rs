@@ -164,8 +164,8 @@ impl Draft {
     fn write_alone(&self, writer: &mut Writer, todo: &Todo, way: Way) -> Result<(), Failed> {
         let Todo { of, key, new } = todo;
         let was = match (of, new) {
-            (Some(elements), Some((value, _))) => {
-                writer.collection(elements).replace(key, Some((value, Meta::default())))?.is_some()
+            (Some(elements), Some((value, meta))) => {
+                writer.collection(elements).replace(key, Some((value, *meta)))?.is_some()
             }
             (Some(elements), None) => writer.collection(elements).delete(key)?,
             (None, Some((value, meta))) => {

@@ -85,9 +85,11 @@ impl<M: Medium> Maintenance<M> {
             at_work.push(Mover::new(self.log().epochs(), true));
         }
         let threads = if self.records.tuning.movers_in_turn.is_some() { 1 } else { movers };
-        let done = each_on_threads(threads, at_work.iter_mut().zip(sources.chunks_mut(share)), |(mover, sources)| {
-            self.move_all(mover, sources)
-        });
+        let done = each_on_threads(
+            threads,
+            at_work.iter_mut().zip(sources.chunks_mut(share)),
+            |(mover, sources)| self.move_all(mover, sources),
+        );
         let settled = self.settle(compactor, done.into_iter().flatten().collect());
         compactor.mover.unknown_bytes +=
             at_work.iter_mut().map(|mover| std::mem::take(&mut mover.unknown_bytes)).sum::<u64>();
@@ -120,7 +122,8 @@ impl<M: Medium> Maintenance<M> {
 
     /// The share of one mover.
     fn move_all<'b>(&'b self, mover: &mut Mover, sources: &'b mut [Source]) -> Vec<(Extent, Outcome<'b>)> {
-        let done = sources.iter_mut().map(|source| (source.extent, self.move_beside(mover, source))).collect();
+        let done =
+            sources.iter_mut().map(|source| (source.extent, self.move_beside(mover, source))).collect();
         mover.appender.put_aside(self.log());
         done
     }

@@ -451,17 +451,15 @@ impl<M: Medium> Maintenance<M> {
                 moved.is_superseded = true;
             }
         }
-        self.compaction.moved_bytes.fetch_add(emptied.moves.iter().map(|moved| moved.copy.bytes).sum(), Relaxed);
+        self.compaction
+            .moved_bytes
+            .fetch_add(emptied.moves.iter().map(|moved| moved.copy.bytes).sum(), Relaxed);
         emptied.note_superseded();
     }
 
     /// For a block that could not be emptied and stays: the originals of its moved records become ordinary stale
     /// records and dead bytes. `moved`: each, and its bytes.
-    pub(crate) fn keep_originals<'a>(
-        &self,
-        mover: &Mover,
-        moved: impl Iterator<Item = (KeyOf<'a>, u64)>,
-    ) {
+    pub(crate) fn keep_originals<'a>(&self, mover: &Mover, moved: impl Iterator<Item = (KeyOf<'a>, u64)>) {
         let guard = reclaim::pin();
         for (of, bytes) in moved {
             self.count_stale(mover, of, &guard);

@@ -51,12 +51,7 @@ impl<M: Medium> Maintenance<M> {
     }
 
     /// Accounts for a tombstone that became dead or live again.
-    pub(crate) fn account(
-        &self,
-        mover: &Mover,
-        place: &Place<'_>,
-        transaction_outcome: TransactionOutcome,
-    ) {
+    pub(crate) fn account(&self, mover: &Mover, place: &Place<'_>, transaction_outcome: TransactionOutcome) {
         if transaction_outcome == TransactionOutcome::Unchanged {
             return;
         }

@@ -253,7 +253,10 @@ fn several_movers_empty_blocks_together() {
             }
             if round % 5_000 == 4_999 {
                 store.compact().unwrap();
-                assert!(movers_in_turn == Some(1) || store.maintenance().compactor().beside.len() >= 3, "the movers had nothing to do");
+                assert!(
+                    movers_in_turn == Some(1) || store.maintenance().compactor().beside.len() >= 3,
+                    "the movers had nothing to do"
+                );
             }
         }
         for key in 0..2_000u32 {

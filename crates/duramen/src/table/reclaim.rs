@@ -98,12 +98,7 @@ impl<M: Medium> Maintenance<M> {
     }
 
     /// Marks slots until `stops`; returns whether all are marked.
-    fn reclaim_part(
-        &self,
-        mover: &Mover,
-        retired: &mut RetiredTable,
-        stops: &dyn Fn() -> bool,
-    ) -> bool {
+    fn reclaim_part(&self, mover: &Mover, retired: &mut RetiredTable, stops: &dyn Fn() -> bool) -> bool {
         let RetiredTable { table, grace, has_left, cursor } = retired;
         if grace.is_none() {
             let groups = self.log().epochs().groups();
