@@ -246,9 +246,9 @@ impl Setup {
             tuning.choose_extents = 1 + space.below(40) as u32;
         }
         // Half of them move records out of several blocks before they retire one.
-        let mut movers = Rng::new(seed ^ 0x6d6f_7665_7273);
-        if movers.one_in(2) {
-            tuning.movers_in_turn = Some(2 + movers.below(3) as usize);
+        let mut copiers = Rng::new(seed ^ 0x636f_7069_6572);
+        if copiers.one_in(2) {
+            tuning.copiers_in_turn = Some(2 + copiers.below(3) as usize);
         }
         let mut setup = Self {
             gives_back,

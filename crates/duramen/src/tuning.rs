@@ -29,8 +29,8 @@ pub struct Tuning {
     pub compaction_bytes_min: Option<u64>,
     /// Extents that one choice of blocks to compact looks at, unless none of them is worth it.
     pub choose_extents: u32,
-    /// So many movers in every round of background compaction, which work one after the other on the compacting thread.
-    pub movers_in_turn: Option<usize>,
+    /// So many copiers in every round of background compaction, which work one after the other on the compacting thread.
+    pub copiers_in_turn: Option<usize>,
     /// How long space must have been free before it is given back.
     pub give_back_after: std::time::Duration,
     /// The minimum that is given back in one piece, in bytes.
@@ -55,7 +55,7 @@ impl Default for Tuning {
             compaction_bytes_min: None,
             // 65,536: a millisecond; in extents of 192 KiB 12 GiB.
             choose_extents: 1 << 16,
-            movers_in_turn: None,
+            copiers_in_turn: None,
             // A store that is cleared and filled again keeps its space.
             give_back_after: std::time::Duration::from_secs(10),
             // The page of each header stays: of two of the smallest extents a twelfth.

@@ -1,26 +1,26 @@
 //! Rounds in which several threads move records out of blocks.
 //!
-//! The thread that has the compactor chooses the blocks, hands them out to *movers*, and waits until all are done. Then
+//! The thread that has the compactor chooses the blocks, hands them out to *copiers*, and waits until all are done. Then
 //! it retires the blocks one after the other, in an order of its own. So everything that happens between the choice and
 //! the first retirement happens to blocks that were sealed before it, and nothing is retired or freed meanwhile.
 //!
 //! Why the order of [`crate::compact::records`] holds:
 //!
 //! * *Copies* (steps 1 and 2) of different blocks are independent: at most one of the blocks has the record that a slot
-//!   points to, and each mover appends to a block of its own, which is not among the chosen ones.
-//! * *Tombstones* are dropped by the thread that has the compactor. A mover only decides which hide nothing. Then all
+//!   points to, and each copier appends to a block of its own, which is not among the chosen ones.
+//! * *Tombstones* are dropped by the thread that has the compactor. A copier only decides which hide nothing. Then all
 //!   older records of the key lie in blocks that were retired in earlier rounds, or in the tombstone's own block. Until
 //!   the tombstone is dropped none is added: a copy of this round was of a record that a slot pointed to when the round
 //!   began, and then the key has no tombstone in a chosen block.
-//! * *Counts* of stale records fall only when a block is retired (step 3), after all movers are done.
-//! * *A block stays* when its mover found no room. Its originals become stale records before any other block is retired.
+//! * *Counts* of stale records fall only when a block is retired (step 3), after all copiers are done.
+//! * *A block stays* when its copier found no room. Its originals become stale records before any other block is retired.
 //!
-//! Movers take only extents that a put could take ([`Beside`]), and return the rest of their blocks at the end of the
+//! Copiers take only extents that a put could take ([`Beside`]), and return the rest of their blocks at the end of the
 //! round as writers do. So to the argument in [`duramen_log::space`], why a delete always finds room, they are writers.
 
 use crate::Result;
 use crate::compact::blocks::Found;
-use crate::compact::compactor::{Compactor, Mover};
+use crate::compact::compactor::{Compactor, Copier};
 use crate::compact::emptying::{Contents, Emptied};
 use crate::maintenance::Maintenance;
 use crate::tuning::Phase;
@@ -32,10 +32,10 @@ use duramen_log::sync::each_on_threads;
 use duramen_media::Medium;
 use std::collections::HashSet;
 
-/// How many blocks a mover moves out of in one round: enough that its thread's start is a small part of the work.
+/// How many blocks a copier moves out of in one round: enough that its thread's start is a small part of the work.
 pub(crate) const BLOCKS_EACH: usize = 4;
 
-/// The supply of a mover: free extents that a put could take.
+/// The supply of a copier: free extents that a put could take.
 pub(crate) struct Beside<'a, M: Medium>(pub &'a Maintenance<M>);
 
 impl<M: Medium> Supply for Beside<'_, M> {
@@ -58,7 +58,7 @@ impl<M: Medium> Supply for Beside<'_, M> {
     }
 }
 
-/// A block that a mover moves out of, with the memory for its bytes and records.
+/// A block that a copier moves out of, with the memory for its bytes and records.
 struct Source {
     extent: Extent,
     scratch: Vec<u8>,
@@ -73,28 +73,28 @@ impl<M: Medium> Maintenance<M> {
     pub(crate) fn compact_beside(
         &self,
         compactor: &mut Compactor,
-        movers: usize,
+        copiers: usize,
         dead_percent_min: u64,
         held: &HashSet<Extent>,
     ) -> Result<u64> {
-        let mut sources = self.sources(compactor, movers * BLOCKS_EACH, dead_percent_min, held);
-        let share = sources.len().div_ceil(movers).max(1);
+        let mut sources = self.sources(compactor, copiers * BLOCKS_EACH, dead_percent_min, held);
+        let share = sources.len().div_ceil(copiers).max(1);
         let total = sources.iter().map(|source| self.log().blocks.at(source.extent).tail()).sum();
         let mut at_work = std::mem::take(&mut compactor.beside);
-        while at_work.len() < movers {
-            at_work.push(Mover::new(self.log().epochs(), true));
+        while at_work.len() < copiers {
+            at_work.push(Copier::new(self.log().epochs(), true));
         }
-        let threads = if self.records.tuning.movers_in_turn.is_some() { 1 } else { movers };
+        let threads = if self.records.tuning.copiers_in_turn.is_some() { 1 } else { copiers };
         let done = each_on_threads(
             threads,
             at_work.iter_mut().zip(sources.chunks_mut(share)),
-            |(mover, sources)| self.move_all(mover, sources),
+            |(copier, sources)| self.move_all(copier, sources),
         );
-        let settled = self.settle(compactor, done.into_iter().flatten().collect());
-        compactor.mover.unknown_bytes +=
-            at_work.iter_mut().map(|mover| std::mem::take(&mut mover.unknown_bytes)).sum::<u64>();
+        let retired = self.retire_moved(compactor, done.into_iter().flatten().collect());
+        compactor.copier.unknown_bytes +=
+            at_work.iter_mut().map(|copier| std::mem::take(&mut copier.unknown_bytes)).sum::<u64>();
         compactor.beside = at_work;
-        settled.map(|()| total)
+        retired.map(|()| total)
     }
 
     /// Takes up to so many of the best victims, as far as puts would find room for all that is in them.
@@ -120,16 +120,16 @@ impl<M: Medium> Maintenance<M> {
         sources
     }
 
-    /// The share of one mover.
-    fn move_all<'b>(&'b self, mover: &mut Mover, sources: &'b mut [Source]) -> Vec<(Extent, Outcome<'b>)> {
+    /// The share of one copier.
+    fn move_all<'b>(&'b self, copier: &mut Copier, sources: &'b mut [Source]) -> Vec<(Extent, Outcome<'b>)> {
         let done =
-            sources.iter_mut().map(|source| (source.extent, self.move_beside(mover, source))).collect();
-        mover.appender.put_aside(self.log());
+            sources.iter_mut().map(|source| (source.extent, self.move_beside(copier, source))).collect();
+        copier.appender.put_aside(self.log());
         done
     }
 
-    /// A mover's part of [`Maintenance::move_out`].
-    fn move_beside<'b>(&'b self, mover: &mut Mover, source: &'b mut Source) -> Outcome<'b> {
+    /// A copier's part of [`Maintenance::move_out`].
+    fn move_beside<'b>(&'b self, copier: &mut Copier, source: &'b mut Source) -> Outcome<'b> {
         let _inside = self.log().phases.enter(Phase::Move);
         let Source { extent, scratch, records } = source;
         let state = self.log().blocks.at(*extent).state();
@@ -138,13 +138,13 @@ impl<M: Medium> Maintenance<M> {
         *records = found;
         let contents = self.contents(*extent, bytes, records);
         let mut emptied = Emptied::new(contents.records.len());
-        let is_complete = self.move_live(mover, &contents, None, &mut emptied)?;
-        self.swap_slots(mover, &mut emptied);
+        let is_complete = self.move_live(copier, &contents, None, &mut emptied)?;
+        self.swap_slots(copier, &mut emptied);
         Ok(Some((contents, emptied, is_complete)))
     }
 
     /// Keeps the blocks that are not empty, and retires the others.
-    fn settle(&self, compactor: &mut Compactor, done: Vec<(Extent, Outcome<'_>)>) -> Result<()> {
+    fn retire_moved(&self, compactor: &mut Compactor, done: Vec<(Extent, Outcome<'_>)>) -> Result<()> {
         let (mut empty, mut result) = (Vec::new(), Ok(()));
         for (extent, outcome) in done {
             match outcome {
@@ -154,7 +154,7 @@ impl<M: Medium> Maintenance<M> {
                     continue;
                 }
                 Ok(Some((_, emptied, false))) => {
-                    self.keep_originals(&compactor.mover, emptied.originals());
+                    self.keep_originals(&compactor.copier, emptied.originals());
                     // Not again before there is more room.
                     compactor.unmovable.push(extent);
                 }

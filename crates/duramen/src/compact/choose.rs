@@ -15,13 +15,13 @@ use std::collections::HashSet;
 const CHOOSE_SHARE: u32 = 64;
 
 impl<M: Medium> Maintenance<M> {
-    /// One round: the best victims, [`ROUND_BYTES`] or one block of them; more with several movers, which work only
+    /// One round: the best victims, [`ROUND_BYTES`] or one block of them; more with several copiers, which work only
     /// where there is room enough. False when no block is worth it.
     pub(crate) fn compact_round(
         &self,
         compactor: &mut Compactor,
         dead_percent_min: u64,
-        movers: usize,
+        copiers: usize,
     ) -> Result<bool> {
         self.log().epochs().check_writable()?;
         // Moving out of a block that stays takes room and frees none. Where there is room enough it is done all the
@@ -29,15 +29,15 @@ impl<M: Medium> Maintenance<M> {
         let is_low = Growth::is_low(self.log(), &self.log().space());
         let held = if is_low { self.pinned_extents() } else { HashSet::new() };
         if !self.has_victim(compactor, dead_percent_min) {
-            self.choose(compactor, dead_percent_min, movers, &held);
+            self.choose(compactor, dead_percent_min, copiers, &held);
         }
         if compactor.victims.is_empty() && !compactor.unmovable.is_empty() {
             compactor.unmovable.clear();
-            self.choose(compactor, dead_percent_min, movers, &held);
+            self.choose(compactor, dead_percent_min, copiers, &held);
         }
         let mut total = 0;
-        if movers > 1 && !is_low {
-            total = self.compact_beside(compactor, movers, dead_percent_min, &held)?;
+        if copiers > 1 && !is_low {
+            total = self.compact_beside(compactor, copiers, dead_percent_min, &held)?;
         }
         while total < ROUND_BYTES && self.has_victim(compactor, dead_percent_min) {
             let Some(&extent) = compactor.victims.last() else { break };
@@ -103,7 +103,7 @@ impl<M: Medium> Maintenance<M> {
         &self,
         compactor: &mut Compactor,
         dead_percent_min: u64,
-        movers: usize,
+        copiers: usize,
         held: &HashSet<Extent>,
     ) {
         let (newest, extents) = {
@@ -132,7 +132,7 @@ impl<M: Medium> Maintenance<M> {
         let best = |&(score, extent): &(u128, Extent)| (std::cmp::Reverse(score), extent);
         let share = part.min(extents) / CHOOSE_SHARE;
         let most = (2 * ROUND_BYTES / self.log().extent_bytes + 1).max(u64::from(share)) as usize;
-        let most = most.max(2 * movers * BLOCKS_EACH);
+        let most = most.max(2 * copiers * BLOCKS_EACH);
         if candidates.len() > most {
             candidates.select_nth_unstable_by_key(most, best);
             candidates.truncate(most);

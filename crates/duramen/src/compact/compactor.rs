@@ -22,16 +22,16 @@ pub(crate) const ROUND_BYTES: u64 = 256 << 10;
 /// How long a writer without space waits for readers to release compacted blocks.
 pub(crate) const GRACE_MAX: Duration = Duration::from_millis(if cfg!(loom) { 0 } else { 500 });
 
-/// By default there is one mover for so many cores: the work that a writer causes is a third to a half of its own ...
+/// By default there is one copier for so many cores: the work that a writer causes is a third to a half of its own ...
 const CORES_EACH: usize = 4;
 /// ... and no more than this.
-const MOVERS_MAX: usize = 8;
+const COPIERS_MAX: usize = 8;
 
 /// What a thread needs to move records.
-pub(crate) struct Mover {
+pub(crate) struct Copier {
     pub(crate) appender: Appender,
     pub(crate) activity: Arc<Activity>,
-    /// Other movers work at the same time.
+    /// Other copiers work at the same time.
     pub(crate) is_beside: bool,
     /// Bytes of tombstones that were moved because their count is not known: see [`crate::compact::recount`].
     pub(crate) unknown_bytes: u64,
@@ -40,7 +40,7 @@ pub(crate) struct Mover {
     pub(crate) scratch: Vec<u8>,
 }
 
-impl Mover {
+impl Copier {
     pub(crate) fn new(epochs: &Epochs, is_beside: bool) -> Self {
         Self {
             appender: Appender::default(),
@@ -55,9 +55,9 @@ impl Mover {
 
 /// The state that the compacting thread owns.
 pub(crate) struct Compactor {
-    pub(crate) mover: Mover,
+    pub(crate) copier: Copier,
     /// The others, which move records while the compacting thread waits: see [`crate::compact::beside`].
-    pub(crate) beside: Vec<Mover>,
+    pub(crate) beside: Vec<Copier>,
     /// The extent where the sweeper continues.
     pub(crate) sweep_at: u32,
     /// The last sweep stopped before the end.
@@ -100,8 +100,8 @@ pub(crate) struct Compaction {
     pub(crate) bytes_per_second: u64,
     /// Dead bytes among those used, in percent, before background compaction begins.
     pub(crate) dead_percent: u32,
-    /// The most movers of a round: see [`crate::compact::beside`].
-    pub(crate) movers_max: usize,
+    /// The most copiers of a round: see [`crate::compact::beside`].
+    pub(crate) copiers_max: usize,
     /// Nobody has written for a while: compaction goes on to give space back.
     pub(crate) is_resting: AtomicBool,
     /// Free bytes that are not given back.
@@ -121,7 +121,7 @@ impl Compaction {
     pub(crate) fn new(epochs: &Epochs, options: &Options) -> Self {
         Self {
             compactor: Mutex::new(Compactor {
-                mover: Mover::new(epochs, false),
+                copier: Copier::new(epochs, false),
                 beside: Vec::new(),
                 sweep_at: 0,
                 sweeping: false,
@@ -144,10 +144,10 @@ impl Compaction {
             retired_bytes: AtomicU64::new(0),
             bytes_per_second: options.compaction_bytes_per_second,
             dead_percent: options.compaction_dead_percent,
-            movers_max: match options.compactors {
+            copiers_max: match options.compactors {
                 // What runs on the caller's thread alone repeats.
                 0 if !options.background || cfg!(any(loom, miri, feature = "schedule")) => 1,
-                0 => (available_parallelism().map_or(1, NonZero::get) / CORES_EACH).clamp(1, MOVERS_MAX),
+                0 => (available_parallelism().map_or(1, NonZero::get) / CORES_EACH).clamp(1, COPIERS_MAX),
                 chosen => chosen,
             },
             is_resting: AtomicBool::new(false),

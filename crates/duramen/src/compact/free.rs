@@ -60,7 +60,7 @@ impl<M: Medium> Maintenance<M> {
             );
             entry.free();
             compactor.retire_queue.forget(block);
-            compactor.mover.activity.dead_add(-(block.bytes as i64));
+            compactor.copier.activity.dead_add(-(block.bytes as i64));
             self.log().space().give(block.extent, extents);
             self.compaction.retired.fetch_sub(1, Relaxed);
             self.compaction.retired_extents.fetch_sub(extents.into(), Relaxed);

@@ -121,7 +121,7 @@ impl<M: Medium> Maintenance<M> {
     /// Fills the compactor's own block with the live records of whole other blocks, which frees their extents and takes
     /// none. Returns the bytes moved. That block is open, so no other writer would use its room.
     fn fill_own(&self, compactor: &mut Compactor, held: &HashSet<Extent>) -> Result<u64> {
-        let room = compactor.mover.appender.room();
+        let room = compactor.copier.appender.room();
         let mut fitting = Vec::new();
         for (extent, block, state) in self.log().blocks.walk(0..self.log().space().extents()) {
             let live = u64::from(block.live_sealed());
@@ -167,7 +167,7 @@ impl<M: Medium> Maintenance<M> {
         if compactor.retire_queue.is_awaited() {
             return false;
         }
-        compactor.mover.appender.seal(self.log());
+        compactor.copier.appender.seal(self.log());
         let spare = self.log().space().ample_extents_max();
         self.clear(compactor, spare);
         // If the spare cannot be had although nothing is waited for, the compactor works with the space that there is.
@@ -177,10 +177,10 @@ impl<M: Medium> Maintenance<M> {
     /// Whether the compactor's own block has room for `live` bytes of a block of `extents` extents, and the spare can
     /// be restored afterwards. Without a spare, the own block with these bytes must fit one run.
     pub(crate) fn fits_own(&self, compactor: &Compactor, live: u64, extents: u32) -> bool {
-        if live > compactor.mover.appender.room() {
+        if live > compactor.copier.appender.room() {
             return false;
         }
-        let all = self.log().extents_for(compactor.mover.appender.filled() + live);
+        let all = self.log().extents_for(compactor.copier.appender.filled() + live);
         let space = self.log().space();
         space.has_spare() || all <= space.run_max().max(extents)
     }

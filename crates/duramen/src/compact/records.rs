@@ -37,7 +37,7 @@
 use crate::Result;
 use crate::compact::beside::Beside;
 use crate::compact::blocks::Found;
-use crate::compact::compactor::{Compactor, Mover, ROUND_BYTES};
+use crate::compact::compactor::{Compactor, Copier, ROUND_BYTES};
 use crate::compact::emptying::{BlockRecord, Contents, Emptied, EvictedRecord, Move, Successor};
 use crate::compact::retired::Retired;
 use crate::compact::stale::KeyOf;
@@ -73,11 +73,11 @@ impl<M: Medium> Maintenance<M> {
         let _inside = self.log().phases.enter(Phase::Move);
         let block = self.log().blocks.at(extent);
         assert_eq!(block.state(), Use::Retired, "only the compactor moves out of a block (invariant 1)");
-        let mut scratch = std::mem::take(&mut compactor.mover.scratch);
+        let mut scratch = std::mem::take(&mut compactor.copier.scratch);
         let moved = match self.whole_records_once(extent, &mut scratch) {
             Some((bytes, records)) => {
                 let contents = self.contents(extent, bytes, &records);
-                match self.has_room_for(&compactor.mover, &contents) {
+                match self.has_room_for(&compactor.copier, &contents) {
                     true => self.move_records(compactor, &contents, gives),
                     // Moving half a block would cost room and free nothing.
                     false if gives.is_none() => Ok(false),
@@ -87,7 +87,7 @@ impl<M: Medium> Maintenance<M> {
             None => Ok(true),
         };
         scratch.shrink_to(ROUND_BYTES as usize);
-        compactor.mover.scratch = scratch;
+        compactor.copier.scratch = scratch;
         if !matches!(moved, Ok(true)) && block.state() == Use::Retired {
             block.keep();
         }
@@ -95,9 +95,9 @@ impl<M: Medium> Maintenance<M> {
     }
 
     /// Whether all live records of a block can be moved.
-    fn has_room_for(&self, mover: &Mover, contents: &Contents<'_>) -> bool {
+    fn has_room_for(&self, copier: &Copier, contents: &Contents<'_>) -> bool {
         let live = u64::from(self.log().blocks.at(contents.extent).live_sealed());
-        let room = mover.appender.room();
+        let room = copier.appender.room();
         let (free, run_max) = {
             let space = self.log().space();
             (u64::from(space.free_extents()), space.run_max())
@@ -132,16 +132,16 @@ impl<M: Medium> Maintenance<M> {
             }
         }
         let mut emptied = Emptied::new(contents.records.len());
-        let mut complete = self.move_live(&mut compactor.mover, contents, chosen.as_ref(), &mut emptied)?;
-        self.swap_slots(&mut compactor.mover, &mut emptied);
+        let mut complete = self.move_live(&mut compactor.copier, contents, chosen.as_ref(), &mut emptied)?;
+        self.swap_slots(&mut compactor.copier, &mut emptied);
         if complete && !emptied.evicted.is_empty() && !self.may_be_free(compactor, &emptied) {
-            complete = self.tombstone_evicted(&mut compactor.mover, &mut emptied);
+            complete = self.tombstone_evicted(&mut compactor.copier, &mut emptied);
         }
         if complete {
             self.retire(compactor, contents, emptied)?;
             return Ok(true);
         }
-        self.keep_originals(&compactor.mover, emptied.originals());
+        self.keep_originals(&compactor.copier, emptied.originals());
         if let Some(chosen) = &chosen {
             // These were to go without a tombstone because the block was to be free.
             self.evict_in_place(compactor, contents, chosen);
@@ -150,15 +150,15 @@ impl<M: Medium> Maintenance<M> {
     }
 
     /// Reserves room for a record to move, and `rest` bytes to move after it.
-    pub(crate) fn reserve_to_move(&self, mover: &mut Mover, bytes: u64, rest: u64) -> Result<()> {
-        let supply: &dyn Supply = if mover.is_beside { &Beside(self) } else { self };
-        mover.appender.reserve_to_move(self.log(), supply, bytes, rest)
+    pub(crate) fn reserve_to_move(&self, copier: &mut Copier, bytes: u64, rest: u64) -> Result<()> {
+        let supply: &dyn Supply = if copier.is_beside { &Beside(self) } else { self };
+        copier.appender.reserve_to_move(self.log(), supply, bytes, rest)
     }
 
     /// Copies the live records of a block, and decides about the others. False when there was no room for a copy.
     pub(crate) fn move_live<'b>(
         &self,
-        mover: &mut Mover,
+        copier: &mut Copier,
         contents: &Contents<'b>,
         chosen: Option<&Chosen>,
         emptied: &mut Emptied<'b>,
@@ -185,13 +185,13 @@ impl<M: Medium> Maintenance<M> {
             };
             let hidden = slot.is_tombstone() || self.records.is_expired(block_record.header.ends_at());
             if hidden {
-                self.expire_key(mover, table, block_record, &guard);
+                self.expire_key(copier, table, block_record, &guard);
                 if self.covers_no_older_records(slot, block_record.header, emptied.dead_of(block_record.of)) {
                     emptied.drops.push(*block_record);
                     continue;
                 }
                 if slot.stale_known().is_none() {
-                    mover.unknown_bytes += block_record.bytes();
+                    copier.unknown_bytes += block_record.bytes();
                 }
             }
             drop(guard);
@@ -206,16 +206,16 @@ impl<M: Medium> Maintenance<M> {
                 }
             }
             self.log().wait_for(block_record.header.epoch)?;
-            if self.reserve_to_move(mover, block_record.bytes(), rest).is_err() {
+            if self.reserve_to_move(copier, block_record.bytes(), rest).is_err() {
                 return Ok(false);
             }
             rest = rest.saturating_sub(block_record.bytes());
             if goes {
-                emptied.add_replaced(block_record, self.evict_by_tombstone(mover, table, block_record));
+                emptied.add_replaced(block_record, self.evict_by_tombstone(copier, table, block_record));
             } else if block_record.header.kind.is_cell() && !hidden {
-                emptied.add_replaced(block_record, self.move_cell(mover, table, block_record));
+                emptied.add_replaced(block_record, self.move_cell(copier, table, block_record));
             } else {
-                let copy = self.copy_record(mover, block_record, hidden)?;
+                let copy = self.copy_record(copier, block_record, hidden)?;
                 emptied.moves.push(Move { block_record: *block_record, copy, is_superseded: false });
             }
         }
@@ -224,14 +224,14 @@ impl<M: Medium> Maintenance<M> {
 
     /// Writes tombstones for the keys that were to go without one, because the block will not be free at once. False
     /// when there was no room for them.
-    fn tombstone_evicted(&self, mover: &mut Mover, emptied: &mut Emptied<'_>) -> bool {
+    fn tombstone_evicted(&self, copier: &mut Copier, emptied: &mut Emptied<'_>) -> bool {
         let mut last = None;
         for EvictedRecord { block_record, .. } in std::mem::take(&mut emptied.evicted) {
             let Some(table) = self.records.tables.find(block_record.of.owner, &mut last) else { continue };
-            if self.reserve_to_move(mover, block_record.bytes(), block_record.bytes()).is_err() {
+            if self.reserve_to_move(copier, block_record.bytes(), block_record.bytes()).is_err() {
                 return false;
             }
-            emptied.add_replaced(&block_record, self.evict_by_tombstone(mover, table, &block_record));
+            emptied.add_replaced(&block_record, self.evict_by_tombstone(copier, table, &block_record));
         }
         true
     }
@@ -250,15 +250,15 @@ impl<M: Medium> Maintenance<M> {
             // Before the slots go. The moved records are durable.
             self.publish_free(extent)?;
         }
-        self.remove_evicted(&mut compactor.mover, &mut emptied);
+        self.remove_evicted(&mut compactor.copier, &mut emptied);
         let dead = match self.evictor.eviction() {
             _ if is_free => Some(Vec::new()),
             Some(_) => Some(hashes_of_dead(&emptied)),
             None => None,
         };
         let dropped = !emptied.drops.is_empty();
-        self.drop_tombstones(&mut compactor.mover, &mut emptied);
-        self.forget_stale(&compactor.mover, &emptied.dead);
+        self.drop_tombstones(&mut compactor.copier, &mut emptied);
+        self.forget_stale(&compactor.copier, &emptied.dead);
         let block = self.log().blocks.at(extent);
         // Commit records, and transaction records that do not count, were dead from the beginning.
         let framed = contents.records.iter().map(BlockRecord::bytes).sum::<u64>();
@@ -284,14 +284,14 @@ impl<M: Medium> Maintenance<M> {
     }
 
     /// Removes the slots of the records that go with the block.
-    fn remove_evicted(&self, mover: &mut Mover, emptied: &mut Emptied<'_>) {
+    fn remove_evicted(&self, copier: &mut Copier, emptied: &mut Emptied<'_>) {
         let mut last = None;
         let mut unneeded = HashSet::new();
         for gone in std::mem::take(&mut emptied.evicted) {
             let of = gone.block_record.of;
             emptied.gone += gone.block_record.bytes();
             let Some(table) = self.records.tables.find(of.owner, &mut last) else { continue };
-            if !self.evict(mover, table, &gone) {
+            if !self.evict(copier, table, &gone) {
                 emptied.dead.push(of);
             } else if gone.dead_here > 0 {
                 unneeded.insert((of.owner, of.key));
@@ -301,14 +301,14 @@ impl<M: Medium> Maintenance<M> {
     }
 
     /// Removes the slots of tombstones that hide nothing.
-    fn drop_tombstones(&self, mover: &mut Mover, emptied: &mut Emptied<'_>) {
+    fn drop_tombstones(&self, copier: &mut Copier, emptied: &mut Emptied<'_>) {
         let mut last = None;
         let mut unneeded = HashSet::new();
         for block_record in std::mem::take(&mut emptied.drops) {
             let of = block_record.of;
             emptied.gone += block_record.bytes();
             let Some(table) = self.records.tables.find(of.owner, &mut last) else { continue };
-            if self.drop_tombstone(mover, table, &block_record) {
+            if self.drop_tombstone(copier, table, &block_record) {
                 table.index.shrink(of.hash, &reclaim::pin());
                 if emptied.dead_of(of) > 0 {
                     unneeded.insert((of.owner, of.key));
@@ -334,7 +334,7 @@ impl<M: Medium> Maintenance<M> {
     ///
     /// Its record stays on the medium until the block is freed, and after a crash must not win over a newer one: the
     /// versions of stripes ensure that (`index::stripes`).
-    fn drop_tombstone(&self, mover: &Mover, table: &Table, block_record: &BlockRecord<'_>) -> bool {
+    fn drop_tombstone(&self, copier: &Copier, table: &Table, block_record: &BlockRecord<'_>) -> bool {
         let guard = reclaim::pin();
         let locked = table.index.lock(block_record.of.hash, &guard);
         let Some(found) = locked.find(block_record.of.key, |slot| slot.location() == block_record.place)
@@ -342,7 +342,7 @@ impl<M: Medium> Maintenance<M> {
             return false;
         };
         if !found.get().covers_no_older_records() {
-            self.log().uncount(block_record.place, block_record.bytes(), &mover.activity);
+            self.log().uncount(block_record.place, block_record.bytes(), &copier.activity);
         }
         self.records.forgotten.add(block_record.of.hash);
         locked.remove(&found, &self.records);
@@ -352,7 +352,7 @@ impl<M: Medium> Maintenance<M> {
     /// Appends a copy of a record; an expired value becomes a tombstone.
     fn copy_record(
         &self,
-        mover: &mut Mover,
+        copier: &mut Copier,
         block_record: &BlockRecord<'_>,
         hidden: bool,
     ) -> Result<Appended> {
@@ -365,8 +365,8 @@ impl<M: Medium> Maintenance<M> {
             "a record of epoch {}, which is not committed, is copied (invariant 4)",
             header.epoch.0
         );
-        let unwinding = self.log().epochs().unwinding(&mover.activity);
-        let epoch = self.log().epochs().enter(&mover.activity);
+        let unwinding = self.log().epochs().unwinding(&copier.activity);
+        let epoch = self.log().epochs().enter(&copier.activity);
         let mut fields = Fields {
             kind: header.kind,
             tag: header.tag,
@@ -384,9 +384,9 @@ impl<M: Medium> Maintenance<M> {
         // The copies lie next to each other and equal the originals except for an expired value: one sum is faster than
         // two.
         let from = header.head_bytes() as usize;
-        let crc = body_crc(mover.appender.seed(), &[&record[from..from + key.len() + value.len()]]);
-        let appended = mover.appender.append(self.log(), fields, Body { key, value, crc });
-        self.log().epochs().leave(&mover.activity, epoch, Some(appended));
+        let crc = body_crc(copier.appender.seed(), &[&record[from..from + key.len() + value.len()]]);
+        let appended = copier.appender.append(self.log(), fields, Body { key, value, crc });
+        self.log().epochs().leave(&copier.activity, epoch, Some(appended));
         unwinding.over();
         self.note_copy(header.epoch, appended, epoch)?;
         Ok(appended)
@@ -409,19 +409,19 @@ impl<M: Medium> Maintenance<M> {
     }
 
     /// Drains the copies and makes the slots that still point to the originals point to them.
-    pub(crate) fn swap_slots(&self, mover: &mut Mover, emptied: &mut Emptied<'_>) {
+    pub(crate) fn swap_slots(&self, copier: &mut Copier, emptied: &mut Emptied<'_>) {
         let copies = emptied.moves.iter_mut().map(|moved| {
             let copy = moved.copy;
             (moved, copy)
         });
-        let copies = mover.appender.make_all_durable(self.log(), copies);
+        let copies = copier.appender.make_all_durable(self.log(), copies);
         let guard = reclaim::pin();
         let mut last = None;
         for (moved, copy) in copies {
             let (block_record, bytes) = (&moved.block_record, moved.copy.bytes);
             let KeyOf { owner, key, hash } = block_record.of;
             let Some(table) = self.records.tables.find(owner, &mut last) else {
-                unreachable!("only the thread with the mover reclaims a table")
+                unreachable!("only the thread with the copier reclaims a table")
             };
             let locked = table.index.lock(hash, &guard);
             if let Some(found) = locked.find(key, |slot| slot.location() == block_record.place) {
@@ -435,7 +435,7 @@ impl<M: Medium> Maintenance<M> {
                 }
                 if slot.covers_no_older_records() {
                     // It hides nothing, so it was subtracted already; the copy is dead in its place.
-                    mover.activity.dead_add(bytes as i64 - block_record.bytes() as i64);
+                    copier.activity.dead_add(bytes as i64 - block_record.bytes() as i64);
                 } else {
                     self.log().blocks.of(block_record.place.0).live_sub(block_record.bytes());
                     self.log().blocks.of(copy.at().0).live_add(bytes);
@@ -445,9 +445,9 @@ impl<M: Medium> Maintenance<M> {
                 if !table.is_dead()
                     && let Some(found) = locked.find(key, |slot| self.records.is_key_at(slot, key))
                 {
-                    self.account(mover, &found, found.count_stale());
+                    self.account(copier, &found, found.count_stale());
                 }
-                mover.activity.dead_add(bytes as i64);
+                copier.activity.dead_add(bytes as i64);
                 moved.is_superseded = true;
             }
         }
@@ -459,17 +459,17 @@ impl<M: Medium> Maintenance<M> {
 
     /// For a block that could not be emptied and stays: the originals of its moved records become ordinary stale
     /// records and dead bytes. `moved`: each, and its bytes.
-    pub(crate) fn keep_originals<'a>(&self, mover: &Mover, moved: impl Iterator<Item = (KeyOf<'a>, u64)>) {
+    pub(crate) fn keep_originals<'a>(&self, copier: &Copier, moved: impl Iterator<Item = (KeyOf<'a>, u64)>) {
         let guard = reclaim::pin();
         for (of, bytes) in moved {
-            self.count_stale(mover, of, &guard);
-            mover.activity.dead_add(bytes as i64);
+            self.count_stale(copier, of, &guard);
+            copier.activity.dead_add(bytes as i64);
         }
     }
 
     /// Moves a cell, under its key's lock (invariant 3).
     /// False when it was superseded meanwhile.
-    fn move_cell(&self, mover: &mut Mover, table: &Table, block_record: &BlockRecord<'_>) -> bool {
+    fn move_cell(&self, copier: &mut Copier, table: &Table, block_record: &BlockRecord<'_>) -> bool {
         let cell = |_| {
             let record = self.records.record(block_record.place);
             let Some(cell) = record.cell() else {
@@ -479,7 +479,7 @@ impl<M: Medium> Maintenance<M> {
             let kind = cell::kind_to_append(self.log(), true);
             Successor { kind, tag, expires_at, value: Some(self.records.copy_cell_locked(cell)) }
         };
-        self.supersede(mover, table, block_record, cell, || ())
+        self.supersede(copier, table, block_record, cell, || ())
     }
 
     /// Appends the record that `next` makes, given the slot of a record here, under its key's lock and with the next
@@ -487,7 +487,7 @@ impl<M: Medium> Maintenance<M> {
     /// nothing is done, when the record was superseded meanwhile.
     pub(crate) fn supersede(
         &self,
-        mover: &mut Mover,
+        copier: &mut Copier,
         table: &Table,
         block_record: &BlockRecord<'_>,
         next: impl FnOnce(Slot) -> Successor,
@@ -495,25 +495,25 @@ impl<M: Medium> Maintenance<M> {
     ) -> bool {
         let BlockRecord { of: KeyOf { owner, key, hash }, place, header, .. } = *block_record;
         let (guard, epochs) = (reclaim::pin(), self.log().epochs());
-        let unwinding = epochs.unwinding(&mover.activity);
+        let unwinding = epochs.unwinding(&copier.activity);
         let locked = table.index.lock(hash, &guard);
         let Some(found) = locked.find(key, |slot| slot.location() == place) else {
             drop(locked);
             unwinding.over();
             return false;
         };
-        let epoch = epochs.enter(&mover.activity);
+        let epoch = epochs.enter(&copier.activity);
         let Successor { kind, tag, expires_at, value } = next(found.get());
         let value = value.as_deref().unwrap_or_default();
         // No write of a caller: the version must exceed only those of the key's own records.
         let version = locked.next_version(Version(0));
         debug_assert!(version > header.version, "a successor has the next version (invariant 3)");
         let fields = Fields { kind, tag, expires_at, version, epoch, owner };
-        let body = Body { key, value, crc: body_crc(mover.appender.seed(), &[key, value]) };
-        let appended = mover.appender.append(self.log(), fields, body);
+        let body = Body { key, value, crc: body_crc(copier.appender.seed(), &[key, value]) };
+        let appended = copier.appender.append(self.log(), fields, body);
         let copy = match kind {
-            Kind::CellSealed => mover.appender.open_cell(self.log(), appended),
-            _ => mover.appender.make_durable(self.log(), appended),
+            Kind::CellSealed => copier.appender.open_cell(self.log(), appended),
+            _ => copier.appender.make_durable(self.log(), appended),
         };
         let is_tombstone = kind == Kind::Tombstone;
         if !is_tombstone {
@@ -523,13 +523,13 @@ impl<M: Medium> Maintenance<M> {
         // it (`Block::pin`).
         let slot = found.get().moved_to(copy).with_tombstone(is_tombstone);
         found.repoint(key, slot, &self.records);
-        epochs.leave(&mover.activity, epoch, Some(appended));
+        epochs.leave(&copier.activity, epoch, Some(appended));
         unwinding.over();
         then();
         drop(locked);
         self.log().blocks.of(place.0).live_sub(header.record_bytes());
         if slot.covers_no_older_records() {
-            mover.activity.dead_add(appended.bytes as i64);
+            copier.activity.dead_add(appended.bytes as i64);
         } else {
             self.log().blocks.of(appended.at.0).live_add(appended.bytes);
         }

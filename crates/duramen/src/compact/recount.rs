@@ -12,7 +12,7 @@
 //! those that were counted again ([`crate::compact::release`]).
 
 use crate::compact::blocks::records_of_open;
-use crate::compact::compactor::{Compactor, Mover};
+use crate::compact::compactor::{Compactor, Copier};
 use crate::maintenance::Maintenance;
 use crate::table::tables::Table;
 use duramen_log::blocks::Use;
@@ -46,7 +46,7 @@ impl<M: Medium> Maintenance<M> {
         let used = self.log().used_bytes();
         // Reading everything must pay for itself by the bytes that it may free.
         let least = self.records.tuning.compaction_bytes_min.unwrap_or(UNKNOWN_BYTES_MIN.max(used / 64));
-        if compactor.mover.unknown_bytes >= least {
+        if compactor.copier.unknown_bytes >= least {
             self.recount_unless(compactor, || self.compaction.waiting.load(Relaxed) > 0);
         }
     }
@@ -62,17 +62,17 @@ impl<M: Medium> Maintenance<M> {
     /// tombstone turned out to hide nothing, or less than was known. Partial counts are discarded: other threads may
     /// move records meanwhile.
     fn recount_unless(&self, compactor: &mut Compactor, is_in_the_way: impl Fn() -> bool) -> bool {
-        let unknown_bytes = std::mem::take(&mut compactor.mover.unknown_bytes);
+        let unknown_bytes = std::mem::take(&mut compactor.copier.unknown_bytes);
         if unknown_bytes == 0 {
             return false;
         }
         let put_off = |compactor: &mut Compactor| {
-            compactor.mover.unknown_bytes = unknown_bytes;
+            compactor.copier.unknown_bytes = unknown_bytes;
             compactor.recounts_put_off += 1;
             false
         };
         let Some(mut unknown) = self.unknown(&is_in_the_way) else { return put_off(compactor) };
-        let mut scratch = std::mem::take(&mut compactor.mover.scratch);
+        let mut scratch = std::mem::take(&mut compactor.copier.scratch);
         let extents = self.log().space().extents();
         for (at, block, state) in self.log().blocks.walk(0..extents) {
             if unknown.is_empty() {
@@ -82,7 +82,7 @@ impl<M: Medium> Maintenance<M> {
                 continue;
             }
             if is_in_the_way() {
-                compactor.mover.scratch = scratch;
+                compactor.copier.scratch = scratch;
                 return put_off(compactor);
             }
             // After the tail there may be records that do not count, of uncommitted epochs, and records that are being
@@ -115,7 +115,7 @@ impl<M: Medium> Maintenance<M> {
                 }
             }
         }
-        (compactor.mover.scratch, compactor.recounts_put_off) = (scratch, 0);
+        (compactor.copier.scratch, compactor.recounts_put_off) = (scratch, 0);
         for stale in compactor.retire_queue.kept() {
             let key = self.records.record(stale.at).key();
             if let Some(found) = unknown.get_mut(&stale.owner).and_then(|of| of.get_mut(key)) {
@@ -126,7 +126,7 @@ impl<M: Medium> Maintenance<M> {
         for (owner, unknown) in unknown {
             let Some(table) = self.records.tables.of(owner) else { continue };
             for (key, found) in unknown {
-                fewer |= self.learn_count(&compactor.mover, &table, &key, &found);
+                fewer |= self.learn_count(&compactor.copier, &table, &key, &found);
             }
         }
         self.compaction.recounts.fetch_add(1, Relaxed);
@@ -180,14 +180,14 @@ impl<M: Medium> Maintenance<M> {
     }
 
     /// Stores the count in the slot, if it still points to the same tombstone; returns whether its count is known now.
-    fn learn_count(&self, mover: &Mover, table: &Table, key: &[u8], found: &Unknown) -> bool {
+    fn learn_count(&self, copier: &Copier, table: &Table, key: &[u8], found: &Unknown) -> bool {
         let guard = duramen_log::sync::reclaim::pin();
         let locked = table.index.lock(found.hash, &guard);
         let Some(place) = locked.find(key, |slot| slot.location() == found.place) else { return false };
         if !place.get().is_tombstone() || place.get().stale_known().is_some() {
             return false;
         }
-        self.account(mover, &place, place.learn_stale(found.stale));
+        self.account(copier, &place, place.learn_stale(found.stale));
         place.get().stale_known().is_some()
     }
 }

@@ -35,7 +35,7 @@
 //! their keys, or hidden by tombstones that were not dropped, or lie in a block that waited.
 
 use crate::compact::blocks::whole_records_of;
-use crate::compact::compactor::{Compactor, GRACE_MAX, Mover};
+use crate::compact::compactor::{Compactor, Copier, GRACE_MAX};
 use crate::compact::retired::{Again, Retired, Stale};
 use crate::compact::stale::KeyOf;
 use crate::maintenance::Maintenance;
@@ -80,7 +80,7 @@ impl<M: Medium> Maintenance<M> {
             let stays = held.contains(&retired.extent) || retired.dropped && stay.iter().any(is_behind);
             if !stays {
                 if let Some(again) = retired.again.take() {
-                    self.forget_again(&compactor.mover, &again);
+                    self.forget_again(&compactor.copier, &again);
                 }
                 compactor.retire_queue.reclaimable.push(retired);
                 continue;
@@ -113,7 +113,7 @@ impl<M: Medium> Maintenance<M> {
     pub(crate) fn all_left(&self, compactor: &mut Compactor) {
         for mut retired in compactor.retire_queue.take_all() {
             if let Some(again) = retired.again.take() {
-                self.forget_again(&compactor.mover, &again);
+                self.forget_again(&compactor.copier, &again);
             }
             compactor.retire_queue.reclaimable.push(retired);
         }
@@ -124,7 +124,7 @@ impl<M: Medium> Maintenance<M> {
     fn count_again(&self, compactor: &mut Compactor, extent: Extent) -> Vec<Stale> {
         let block = self.log().blocks.at(extent);
         let base = self.log().blocks.offset(extent);
-        let mut scratch = std::mem::take(&mut compactor.mover.scratch);
+        let mut scratch = std::mem::take(&mut compactor.copier.scratch);
         let is_pinned = block.is_pinned();
         self.copy_block(extent, block.tail(), &mut scratch);
         let mut stale = Vec::new();
@@ -135,23 +135,23 @@ impl<M: Medium> Maintenance<M> {
             let key = header.key(&scratch[at as usize..]);
             let hash = self.records.hasher.hash(key);
             let of = KeyOf { owner: header.owner, key, hash };
-            if self.count_stale(&compactor.mover, of, &guard) {
+            if self.count_stale(&compactor.copier, of, &guard) {
                 stale.push(Stale { owner: header.owner, hash, at: Offset(base + at) });
             }
         }
-        compactor.mover.scratch = scratch;
+        compactor.copier.scratch = scratch;
         stale
     }
 
     /// Undoes [`Maintenance::count_again`].
-    fn forget_again(&self, mover: &Mover, again: &Again) {
+    fn forget_again(&self, copier: &Copier, again: &Again) {
         // The block is unchanged since it was counted.
         let key = |stale: &Stale| {
             let key = self.records.record(stale.at).key();
             KeyOf { owner: stale.owner, key, hash: stale.hash }
         };
         let keys: Vec<KeyOf<'_>> = again.stale.iter().map(key).collect();
-        self.forget_stale(mover, &keys);
+        self.forget_stale(copier, &keys);
     }
 
     /// Frees the retired blocks that no thread can reach any more. `urgent`: a writer waits for it.

@@ -1,6 +1,6 @@
 //! Changes of stale counts by compaction, and the accounting of tombstone bytes: see [`duramen_index::stale`].
 
-use crate::compact::compactor::Mover;
+use crate::compact::compactor::Copier;
 use crate::maintenance::Maintenance;
 use duramen_index::either::Place;
 use duramen_index::stale::TransactionOutcome;
@@ -18,7 +18,7 @@ pub(crate) struct KeyOf<'a> {
 
 impl<M: Medium> Maintenance<M> {
     /// Counts a record of this key on the medium that its slot did not count; returns whether the key has a slot.
-    pub(crate) fn count_stale(&self, mover: &Mover, of: KeyOf<'_>, guard: &Guard) -> bool {
+    pub(crate) fn count_stale(&self, copier: &Copier, of: KeyOf<'_>, guard: &Guard) -> bool {
         // All records of a dead table are dead, however many there are.
         let Some(table) = self.records.tables.of(of.owner).filter(|table| !table.is_dead()) else {
             return false;
@@ -27,7 +27,7 @@ impl<M: Medium> Maintenance<M> {
         let Some(found) = locked.find(of.key, |slot| self.records.is_key_at(slot, of.key)) else {
             return false;
         };
-        self.account(mover, &found, found.count_stale());
+        self.account(copier, &found, found.count_stale());
         true
     }
 
@@ -35,7 +35,7 @@ impl<M: Medium> Maintenance<M> {
     /// since its count keeps it. So mostly no record need be read to find the slot (`find_sole`): that cache miss would
     /// take as long as all the rest. Without it an overwrite with the compaction that it causes takes 3,895
     /// instructions instead of 3,712 (16+200 bytes, as `bench kv overwrite`).
-    pub(crate) fn forget_stale(&self, mover: &Mover, dead: &[KeyOf<'_>]) {
+    pub(crate) fn forget_stale(&self, copier: &Copier, dead: &[KeyOf<'_>]) {
         let guard = reclaim::pin();
         let mut last = None;
         for &KeyOf { owner, key, hash } in dead {
@@ -45,13 +45,18 @@ impl<M: Medium> Maintenance<M> {
             let found =
                 locked.find_sole().or_else(|| locked.find(key, |slot| self.records.is_key_at(slot, key)));
             if let Some(found) = found {
-                self.account(mover, &found, found.forget_stale());
+                self.account(copier, &found, found.forget_stale());
             }
         }
     }
 
     /// Accounts for a tombstone that became dead or live again.
-    pub(crate) fn account(&self, mover: &Mover, place: &Place<'_>, transaction_outcome: TransactionOutcome) {
+    pub(crate) fn account(
+        &self,
+        copier: &Copier,
+        place: &Place<'_>,
+        transaction_outcome: TransactionOutcome,
+    ) {
         if transaction_outcome == TransactionOutcome::Unchanged {
             return;
         }
@@ -59,12 +64,12 @@ impl<M: Medium> Maintenance<M> {
         let Some(record) = self.records.whole_record(at) else { return };
         let bytes = record.head.record_bytes();
         if transaction_outcome == TransactionOutcome::Died {
-            self.log().uncount(at, bytes, &mover.activity);
+            self.log().uncount(at, bytes, &copier.activity);
         } else {
             // Before: a checkpoint that counts the block without these bytes must know of it.
             self.checkpoints.note_revived(self.log().blocks.extent_of(at.0));
             self.log().blocks.of(at.0).live_add(bytes);
-            mover.activity.dead_add(-(bytes as i64));
+            copier.activity.dead_add(-(bytes as i64));
         }
     }
 }

@@ -47,11 +47,11 @@ impl<M: Medium> Maintenance<M> {
             if !block.retire_damaged() {
                 continue;
             }
-            let mut scratch = std::mem::take(&mut compactor.mover.scratch);
+            let mut scratch = std::mem::take(&mut compactor.copier.scratch);
             self.copy_block(extent, bytes, &mut scratch);
             let records = whole_records_of(&scratch, self.log().blocks.seeds(block));
             let moved = self.move_records(compactor, &self.contents(extent, &scratch, &records), None);
-            compactor.mover.scratch = scratch;
+            compactor.copier.scratch = scratch;
             if matches!(moved, Ok(true)) {
                 self.compaction.damaged.fetch_sub(1, Relaxed);
                 self.forget_counts(compactor);
@@ -130,7 +130,7 @@ impl<M: Medium> Maintenance<M> {
                     && !place.get().covers_no_older_records()
                 {
                     place.set(place.get().with_unverified_count());
-                    compactor.mover.unknown_bytes += record.head.record_bytes();
+                    compactor.copier.unknown_bytes += record.head.record_bytes();
                 }
             }
             if cursor == 0 {

@@ -22,7 +22,7 @@ impl<M: Medium> Maintenance<M> {
             let space = self.log().space();
             (space.extents(), space.generation_now().incarnation())
         };
-        let mut scratch = std::mem::take(&mut compactor.mover.scratch);
+        let mut scratch = std::mem::take(&mut compactor.copier.scratch);
         let mut read = 0;
         for (extent, block, state) in self.log().blocks.walk(from..extents) {
             if read >= VERIFY_BYTES {
@@ -47,7 +47,7 @@ impl<M: Medium> Maintenance<M> {
         }
         self.finish_verification(compactor);
         scratch.shrink_to(ROUND_BYTES as usize);
-        compactor.mover.scratch = scratch;
+        compactor.copier.scratch = scratch;
         let left = compactor.verify_at.map_or(0, |at| extents - at);
         self.compaction.unverified_extents.store(left.into(), Relaxed);
         compactor.verify_at.is_some()

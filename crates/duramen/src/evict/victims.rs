@@ -27,7 +27,7 @@
 //!    waits for room and finds only such blocks.
 
 use crate::Result;
-use crate::compact::compactor::{Compactor, GRACE_MAX, Mover};
+use crate::compact::compactor::{Compactor, Copier, GRACE_MAX};
 use crate::compact::emptying::{BlockRecord, Contents, Emptied, EvictedRecord, Successor};
 use crate::compact::stale::KeyOf;
 use crate::evict::access::CounterSizing;
@@ -318,7 +318,7 @@ impl<M: Medium> Maintenance<M> {
             let before = self.evictor.keys.load(Relaxed);
             let plan = EvictPlan { eviction, is_fresh, all: !has_room };
             let moved = self.move_out(compactor, extent, Some(plan))?;
-            let evicted = compactor.mover.evicted.drain(..).filter(|_| is_fresh);
+            let evicted = compactor.copier.evicted.drain(..).filter(|_| is_fresh);
             evicted.for_each(|hash| compactor.queues.ghosts.add(hash));
             drop(open);
             let has_evicted = self.evictor.keys.load(Relaxed) > before;
@@ -611,11 +611,11 @@ impl<M: Medium> Maintenance<M> {
             if *goes
                 && is_durable
                 && !self.records.is_expired(block_record.header.ends_at())
-                && self.reserve_to_move(&mut compactor.mover, most, most).is_ok()
+                && self.reserve_to_move(&mut compactor.copier, most, most).is_ok()
             {
-                if self.evict_by_tombstone(&mut compactor.mover, table, block_record) {
+                if self.evict_by_tombstone(&mut compactor.copier, table, block_record) {
                     // Then it is a stale record like any other.
-                    self.keep_originals(&compactor.mover, std::iter::once((block_record.of, most)));
+                    self.keep_originals(&compactor.copier, std::iter::once((block_record.of, most)));
                 }
             } else {
                 let expires = block_record.header.expires_at.unwrap_or(u64::MAX);
@@ -665,7 +665,7 @@ impl<M: Medium> Maintenance<M> {
     }
 
     /// Removes the slot of a key whose newest record goes with its block; false when it was written meanwhile.
-    pub(crate) fn evict(&self, mover: &mut Mover, table: &Table, gone: &EvictedRecord<'_>) -> bool {
+    pub(crate) fn evict(&self, copier: &mut Copier, table: &Table, gone: &EvictedRecord<'_>) -> bool {
         let BlockRecord { of, place, header, .. } = gone.block_record;
         let guard = reclaim::pin();
         let locked = table.index.lock(of.hash, &guard);
@@ -678,14 +678,14 @@ impl<M: Medium> Maintenance<M> {
         if let Some(names) = self.records.whole_record(place).and_then(|record| record.root_ref()) {
             self.records.tables.release_root(names);
         }
-        self.log().uncount(place, header.record_bytes(), &mover.activity);
-        table.count_keys(mover.activity.shard, -1);
+        self.log().uncount(place, header.record_bytes(), &copier.activity);
+        table.count_keys(copier.activity.shard, -1);
         self.records.forgotten.add(of.hash);
         locked.remove(&found, &self.records);
         self.notify_evicted(table, &gone.block_record);
         drop(locked);
         table.index.shrink(of.hash, &guard);
-        self.note_evicted(mover, &gone.block_record);
+        self.note_evicted(copier, &gone.block_record);
         true
     }
 
@@ -693,7 +693,7 @@ impl<M: Medium> Maintenance<M> {
     /// superseded meanwhile.
     pub(crate) fn evict_by_tombstone(
         &self,
-        mover: &mut Mover,
+        copier: &mut Copier,
         table: &Table,
         block_record: &BlockRecord<'_>,
     ) -> bool {
@@ -704,14 +704,14 @@ impl<M: Medium> Maintenance<M> {
             Successor { kind: Kind::Tombstone, tag: 0, expires_at: None, value: None }
         };
         let notify = || self.notify_evicted(table, block_record);
-        if !self.supersede(mover, table, block_record, tombstone, notify) {
+        if !self.supersede(copier, table, block_record, tombstone, notify) {
             return false;
         }
-        table.count_keys(mover.activity.shard, -1);
+        table.count_keys(copier.activity.shard, -1);
         if let Some(names) = names {
             self.records.tables.release_root(names);
         }
-        self.note_evicted(mover, block_record);
+        self.note_evicted(copier, block_record);
         true
     }
 
@@ -725,10 +725,10 @@ impl<M: Medium> Maintenance<M> {
         );
     }
 
-    fn note_evicted(&self, mover: &mut Mover, block_record: &BlockRecord<'_>) {
+    fn note_evicted(&self, copier: &mut Copier, block_record: &BlockRecord<'_>) {
         self.evictor.keys.fetch_add(1, Relaxed);
         self.evictor.bytes.fetch_add(block_record.bytes(), Relaxed);
-        mover.evicted.push(block_record.of.hash);
+        copier.evicted.push(block_record.of.hash);
     }
 
     /// Notifies the listener that a key was evicted. The caller holds the key's lock.

@@ -2,7 +2,7 @@
 //! last of them the root must go: the listener's owner deletes them, as one that holds the key's lock.
 
 use crate::compact::blocks::records_of_open;
-use crate::compact::compactor::{Compactor, Mover, ROUND_BYTES};
+use crate::compact::compactor::{Compactor, Copier, ROUND_BYTES};
 use crate::compact::emptying::BlockRecord;
 use crate::expire::listeners::{Due, Expired, TableId};
 use crate::expire::write::Expiring;
@@ -29,7 +29,7 @@ impl<M: Medium> Maintenance<M> {
         let extents = self.log().space().extents();
         let now = self.log().clock().now() + ahead.as_millis() as u64;
         let mut read = 0;
-        let mut scratch = std::mem::take(&mut compactor.mover.scratch);
+        let mut scratch = std::mem::take(&mut compactor.copier.scratch);
         for _ in 0..extents.min(SWEEP_EXTENTS) {
             if compactor.sweep_at >= extents {
                 compactor.sweep_at = 0;
@@ -47,7 +47,7 @@ impl<M: Medium> Maintenance<M> {
                     continue;
                 }
                 self.copy_block(extent, bytes, &mut scratch);
-                self.sweep_block(&compactor.mover, extent, &scratch);
+                self.sweep_block(&compactor.copier, extent, &scratch);
                 read += bytes;
                 if read >= SWEEP_BYTES {
                     break;
@@ -55,11 +55,11 @@ impl<M: Medium> Maintenance<M> {
             }
         }
         scratch.shrink_to(ROUND_BYTES as usize);
-        compactor.mover.scratch = scratch;
+        compactor.copier.scratch = scratch;
         read >= SWEEP_BYTES
     }
 
-    fn sweep_block(&self, mover: &Mover, extent: Extent, bytes: &[u8]) {
+    fn sweep_block(&self, copier: &Copier, extent: Extent, bytes: &[u8]) {
         let block = self.log().blocks.at(extent);
         let seeds = self.log().blocks.seeds(block);
         let base = self.log().blocks.offset(extent);
@@ -81,7 +81,7 @@ impl<M: Medium> Maintenance<M> {
                 continue;
             }
             self.expire_key(
-                mover,
+                copier,
                 table,
                 &BlockRecord::new(base, bytes, found, &self.records.hasher),
                 &guard,
@@ -112,7 +112,7 @@ impl<M: Medium> Maintenance<M> {
     /// Makes the key of an expired value absent permanently, and notifies the listener.
     pub(crate) fn expire_key(
         &self,
-        mover: &Mover,
+        copier: &Copier,
         table: &Table,
         block_record: &BlockRecord<'_>,
         guard: &Guard,
@@ -120,7 +120,7 @@ impl<M: Medium> Maintenance<M> {
         let BlockRecord { of, place, header, .. } = *block_record;
         let (record_bytes, expires_at) = (header.record_bytes(), header.expires_at);
         let expiring = Expiring { key: of.key, hash: of.hash, place, record_bytes, expires_at };
-        self.records.expire_key(table, expiring, &mover.activity, guard, || {
+        self.records.expire_key(table, expiring, &copier.activity, guard, || {
             self.expirations.expired.notify(|| Expired { table: TableId(table.owner), key: of.key.to_vec() })
         });
     }

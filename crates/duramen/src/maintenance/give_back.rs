@@ -83,12 +83,12 @@ impl<M: Medium> Maintenance<M> {
         let log = self.log();
         let moved = || self.compaction.moved_bytes.load(Relaxed);
         let moved_max = moved() + log.used_bytes();
-        let movers = self.records.tuning.movers_in_turn.unwrap_or(self.compaction.movers_max);
+        let copiers = self.records.tuning.copiers_in_turn.unwrap_or(self.compaction.copiers_max);
         loop {
             let mut compactor = self.compactor();
             self.reclaim_all_tables(&mut compactor, GRACE_MAX);
             let retired = log.retirements.load(Relaxed);
-            self.compact_round(&mut compactor, DEAD_PERCENT_MIN, movers)?;
+            self.compact_round(&mut compactor, DEAD_PERCENT_MIN, copiers)?;
             self.reclaim(&mut compactor, true);
             if log.retirements.load(Relaxed) == retired || moved() > moved_max {
                 let begun = Instant::now();

@@ -15,8 +15,8 @@ use std::time::Duration;
 pub(crate) const DEAD_PERCENT_MIN: u64 = 5;
 /// While nobody writes, compaction goes on until this share of the used space is dead, and space can be given back.
 const RESTING_DEAD_PERCENT: u32 = 10;
-/// Each mover more is for so many percent of the used space.
-const MOVER_PERCENT: u64 = 5;
+/// Each copier more is for so many percent of the used space.
+const COPIER_PERCENT: u64 = 5;
 /// Background compaction ignores this many dead bytes, however small the store is ...
 const DEAD_BYTES_MIN: u64 = 256 << 10;
 /// ... and, while somebody writes, nine twentieths of the store, up to this, where the medium can grow. That is less than the half at which
@@ -52,20 +52,20 @@ impl<M: Medium> Maintenance<M> {
         let mut compactor = self.compactor();
         // An index checkpoint that is written after this contains no dead records.
         self.reclaim_tables(&mut compactor, Until::Closed);
-        compactor.mover.appender.put_aside(self.log());
+        compactor.copier.appender.put_aside(self.log());
         self.all_left(&mut compactor);
         self.reclaim(&mut compactor, false);
     }
 
     /// Whether enough is dead for background compaction to run.
     pub(crate) fn wants_compaction(&self) -> bool {
-        self.movers_wanted() > 0
+        self.copiers_wanted() > 0
     }
 
-    /// How many movers background compaction should have, 0 if too little is dead: one more for each
-    /// [`MOVER_PERCENT`] of the used space that is dead beyond what may be. So there are as many as keep up with the
+    /// How many copiers background compaction should have, 0 if too little is dead: one more for each
+    /// [`COPIER_PERCENT`] of the used space that is dead beyond what may be. So there are as many as keep up with the
     /// writers.
-    fn movers_wanted(&self) -> usize {
+    fn copiers_wanted(&self) -> usize {
         // Without blocks that were compacted already and wait for their readers.
         let dead = self.log().epochs().totals().dead_bytes;
         let dead = dead.saturating_sub(self.compaction.retired_bytes.load(Relaxed));
@@ -86,14 +86,14 @@ impl<M: Medium> Maintenance<M> {
         if !is_enough {
             return 0;
         }
-        if let Some(movers) = self.records.tuning.movers_in_turn {
-            return movers;
+        if let Some(copiers) = self.records.tuning.copiers_in_turn {
+            return copiers;
         }
         let may_be = least.max(used * u64::from(percent) / 100);
-        let more = dead.saturating_sub(may_be) * 100 / (used * MOVER_PERCENT).max(1);
+        let more = dead.saturating_sub(may_be) * 100 / (used * COPIER_PERCENT).max(1);
         // Nobody waits for space at rest, and eviction makes the space of a cache.
         let is_one = is_resting || self.evictor.eviction().is_some();
-        if is_one { 1 } else { (more as usize).saturating_add(1).min(self.compaction.movers_max) }
+        if is_one { 1 } else { (more as usize).saturating_add(1).min(self.compaction.copiers_max) }
     }
 
     /// How many bytes of a small store may be dead, whatever share is allowed. Otherwise compaction would move all its
@@ -135,11 +135,11 @@ impl<M: Medium> Maintenance<M> {
             compactor.sweeping = self.sweep(&mut compactor, Duration::ZERO);
         }
         let mut more = self.reclaim_tables(&mut compactor, Until::Part) == Left::More;
-        let movers = self.movers_wanted();
-        if movers > 0 {
+        let copiers = self.copiers_wanted();
+        if copiers > 0 {
             // If nothing could be moved there is nothing more to do, until space is freed otherwise.
             let retired = self.compaction.retired.load(Relaxed);
-            more |= self.compact_round(&mut compactor, DEAD_PERCENT_MIN, movers)?
+            more |= self.compact_round(&mut compactor, DEAD_PERCENT_MIN, copiers)?
                 && self.compaction.retired.load(Relaxed) > retired;
         } else {
             // There will be better ones when compaction runs again.

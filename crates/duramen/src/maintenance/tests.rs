@@ -216,7 +216,7 @@ fn a_recount_is_postponed_for_a_writer_that_waits_for_the_compactor() {
     }
     drop(writer);
     let maintenance = store.maintenance();
-    let unknown_bytes = || maintenance.compactor().mover.unknown_bytes;
+    let unknown_bytes = || maintenance.compactor().copier.unknown_bytes;
     // As a waiting thread does.
     maintenance.compaction.waiting.fetch_add(1, Relaxed);
     for _ in 0..200 {
@@ -231,12 +231,12 @@ fn a_recount_is_postponed_for_a_writer_that_waits_for_the_compactor() {
     assert_eq!(maintenance.compactor().recounts_put_off, 0);
 }
 
-/// What several movers leave is what one leaves: the newest record of each key, and no tombstone that hides nothing.
+/// What several copiers leave is what one leaves: the newest record of each key, and no tombstone that hides nothing.
 #[test]
-fn several_movers_empty_blocks_together() {
-    for movers_in_turn in [None, Some(1), Some(3)] {
+fn several_copiers_empty_blocks_together() {
+    for copiers_in_turn in [None, Some(1), Some(3)] {
         let mut options = Options { compactors: 4, compaction_dead_percent: 5, ..small(32 << 20) };
-        options.tuning.movers_in_turn = movers_in_turn;
+        options.tuning.copiers_in_turn = copiers_in_turn;
         let store = options.open("none").unwrap();
         let mut writer = store.writer().unwrap();
         let (mut expected, mut random) = (std::collections::HashMap::new(), 1u32);
@@ -254,8 +254,8 @@ fn several_movers_empty_blocks_together() {
             if round % 5_000 == 4_999 {
                 store.compact().unwrap();
                 assert!(
-                    movers_in_turn == Some(1) || store.maintenance().compactor().beside.len() >= 3,
-                    "the movers had nothing to do"
+                    copiers_in_turn == Some(1) || store.maintenance().compactor().beside.len() >= 3,
+                    "the copiers had nothing to do"
                 );
             }
         }

@@ -26,7 +26,7 @@
 //!
 //! A crash at any point: recovery finds records of an owner without a name (`recovery`), and reclaims it.
 
-use crate::compact::compactor::{Compactor, Mover};
+use crate::compact::compactor::{Compactor, Copier};
 use crate::maintenance::Maintenance;
 use crate::table::retired::{Left, RetiredTable, Until};
 use duramen_log::sync::reclaim::{self, GracePeriod};
@@ -64,7 +64,7 @@ impl<M: Medium> Maintenance<M> {
                 // No thread has the store any more.
                 retired.has_left = true;
             }
-            if self.reclaim_part(&compactor.mover, &mut retired, &|| is_part && begun.elapsed() >= PART) {
+            if self.reclaim_part(&compactor.copier, &mut retired, &|| is_part && begun.elapsed() >= PART) {
                 self.records.tables.remove_reclaimed(retired.table.owner);
                 // Its keys no longer need any damaged record.
                 self.records.mended();
@@ -98,7 +98,7 @@ impl<M: Medium> Maintenance<M> {
     }
 
     /// Marks slots until `stops`; returns whether all are marked.
-    fn reclaim_part(&self, mover: &Mover, retired: &mut RetiredTable, stops: &dyn Fn() -> bool) -> bool {
+    fn reclaim_part(&self, copier: &Copier, retired: &mut RetiredTable, stops: &dyn Fn() -> bool) -> bool {
         let RetiredTable { table, grace, has_left, cursor } = retired;
         if grace.is_none() {
             let groups = self.log().epochs().groups();
@@ -141,7 +141,7 @@ impl<M: Medium> Maintenance<M> {
                         self.records.tables.release_root(names);
                     }
                     place.set(place.get().of_dead_table());
-                    self.log().uncount(at, record.head.record_bytes(), &mover.activity);
+                    self.log().uncount(at, record.head.record_bytes(), &copier.activity);
                 }
             }
             if *cursor == 0 {
