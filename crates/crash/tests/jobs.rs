@@ -645,7 +645,8 @@ impl Explorer<'_> {
         }
         let (memory, len) = walker.form(choice);
         let medium = run.medium_of(memory, len);
-        let goes_on = self.rng.one_in(4);
+        // At least one, however few images there are.
+        let goes_on = self.rng.one_in(4) || self.totals.ops == 0 && self.totals.images * 8 >= self.images_max;
         let looked = caught(|| {
             let store = run.open(&medium, self.boot)?;
             let epoch = run.look(&store, &known)?;
