@@ -30,7 +30,6 @@ use duramen_log::open_block::Purpose;
 use duramen_log::supply::{FreeOnly, Supply};
 use duramen_log::sync::each_on_threads;
 use duramen_media::Medium;
-use std::collections::HashSet;
 
 /// How many blocks a copier moves out of in one round: enough that its thread's start is a small part of the work.
 pub(crate) const BLOCKS_EACH: usize = 4;
@@ -69,15 +68,14 @@ struct Source {
 type Outcome<'b> = Result<Option<(Contents<'b>, Emptied<'b>, bool)>>;
 
 impl<M: Medium> Maintenance<M> {
-    /// Moves out of the best victims on so many threads; returns the bytes of their blocks. `held` are not moved out of.
+    /// Moves out of the best victims on so many threads; returns the bytes of their blocks.
     pub(crate) fn compact_beside(
         &self,
         compactor: &mut Compactor,
         copiers: usize,
         dead_percent_min: u64,
-        held: &HashSet<Extent>,
     ) -> Result<u64> {
-        let mut sources = self.sources(compactor, copiers * BLOCKS_EACH, dead_percent_min, held);
+        let mut sources = self.sources(compactor, copiers * BLOCKS_EACH, dead_percent_min);
         let share = sources.len().div_ceil(copiers).max(1);
         let total = sources.iter().map(|source| self.log().blocks.at(source.extent).tail()).sum();
         let mut at_work = std::mem::take(&mut compactor.beside);
@@ -98,13 +96,7 @@ impl<M: Medium> Maintenance<M> {
     }
 
     /// Takes up to so many of the best victims, as far as puts would find room for all that is in them.
-    fn sources(
-        &self,
-        compactor: &mut Compactor,
-        most: usize,
-        dead_percent_min: u64,
-        held: &HashSet<Extent>,
-    ) -> Vec<Source> {
+    fn sources(&self, compactor: &mut Compactor, most: usize, dead_percent_min: u64) -> Vec<Source> {
         let mut room = self.log().space().extents_for(Purpose::Write);
         let mut sources = Vec::new();
         while sources.len() < most && self.has_victim(compactor, dead_percent_min) {
@@ -112,7 +104,7 @@ impl<M: Medium> Maintenance<M> {
             let block = self.log().blocks.at(extent);
             let Some(left) = room.checked_sub(block.extents()) else { break };
             compactor.victims.pop();
-            if !held.contains(&extent) && block.retire() {
+            if block.retire() {
                 room = left;
                 sources.push(Source { extent, scratch: Vec::new(), records: Vec::new() });
             }
@@ -148,19 +140,19 @@ impl<M: Medium> Maintenance<M> {
         let (mut empty, mut result) = (Vec::new(), Ok(()));
         for (extent, outcome) in done {
             match outcome {
-                Ok(None) => continue,
-                Ok(Some((contents, emptied, true))) => {
-                    empty.push((contents, emptied));
-                    continue;
-                }
+                Ok(None) => {}
+                Ok(Some((contents, emptied, true))) => empty.push((contents, emptied)),
                 Ok(Some((_, emptied, false))) => {
                     self.keep_originals(&compactor.copier, emptied.originals());
+                    self.log().blocks.at(extent).keep();
                     // Not again before there is more room.
                     compactor.unmovable.push(extent);
                 }
-                Err(error) => result = Err(error),
+                Err(error) => {
+                    self.log().blocks.at(extent).keep();
+                    result = Err(error);
+                }
             }
-            self.log().blocks.at(extent).keep();
         }
         for (contents, emptied) in empty {
             result = result.and(self.retire(compactor, &contents, emptied));

@@ -37,7 +37,7 @@ impl<M: Medium> Maintenance<M> {
         }
         let mut total = 0;
         if copiers > 1 && !is_low {
-            total = self.compact_beside(compactor, copiers, dead_percent_min, &held)?;
+            total = self.compact_beside(compactor, copiers, dead_percent_min)?;
         }
         while total < ROUND_BYTES && self.has_victim(compactor, dead_percent_min) {
             let Some(&extent) = compactor.victims.last() else { break };
