@@ -65,6 +65,7 @@ const UNITS: &[&str] = &[
     "unit/scripting",
     "unit/functions",
     "unit/other",
+    "unit/type/hash-field-expire",
 ];
 
 /// The units that only run against servers that they have started.
@@ -76,6 +77,7 @@ const OWN_SERVERS: &[&str] = &[
     "unit/limits",
     "unit/obuf-limits",
     "unit/pubsubshard",
+    "unit/type/hash-field-expire",
 ];
 
 /// The program that such tests start as redis-server, with the path of a file of directives. The tests read from its
@@ -86,7 +88,7 @@ file=$1
 shift
 sed -i '/^propagation-error-behavior/d' "$file"
 directory=$(sed -n 's/^dir //p' "$file")
-echo "Server PID: $$: Ready to accept connections"
+echo "Server PID: $$: Server initialized, Ready to accept connections"
 exec "$DURAMEN" serve "$file" "$@" --duramen-path "$directory/store" --duramen-threads 1 2>&1
 "#;
 

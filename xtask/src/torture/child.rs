@@ -259,7 +259,7 @@ fn apply(
                 writer.compare_and_swap(key, stamp, Some((&bytes, Meta::default())))
             })
         }
-        Act::Expire { .. } | Act::Enter { .. } | Act::Leave { .. } => {
+        Act::Expire { .. } | Act::Enter { .. } | Act::Leave { .. } | Act::Each => {
             Err("the library does not have this operation".to_owned())
         }
     }
@@ -318,9 +318,9 @@ fn read_unit(writer: &Writer, history: &History, unit: usize) -> Result<(Window,
     let Some(unit) = history.unit(unit) else { return Err(Failure::new("no such unit")) };
     let from = now_ms();
     let mut found = Vec::new();
-    for key in &unit.keys {
+    for (at, key) in unit.keys.iter().enumerate() {
         let value = writer.get(key).attempt(|| format!("read {}", key.escape_ascii()))?;
-        found.push(content::decode(unit.form, key, value.as_ref().map(|value| value.bytes())));
+        found.push(content::decode(unit.form_of(at), key, value.as_ref().map(|value| value.bytes())));
     }
     Ok((Window { from, to: now_ms() }, found))
 }

@@ -40,6 +40,20 @@ pub enum Form {
     Chunks,
     /// [`Content::Entries`], as a type of Redis.
     Entries(Collection),
+    /// A unit with one key of each form in [`Form::EACH`], changed by scripts.
+    OneEach,
+}
+
+impl Form {
+    /// The forms of the keys that one script changes together.
+    pub const EACH: [Form; 6] = [
+        Form::Stamped,
+        Form::Decimal,
+        Form::Entries(Collection::Hash),
+        Form::Entries(Collection::List),
+        Form::Entries(Collection::Set),
+        Form::Entries(Collection::SortedSet),
+    ];
 }
 
 /// The types of Redis that hold entries.
@@ -104,7 +118,7 @@ pub fn decode(form: Form, key: &[u8], bytes: Option<&[u8]>) -> Content {
         }
         Form::Word => bytes.try_into().ok().map(|word| Content::Number(i64::from_le_bytes(word))),
         Form::Chunks => decode_chunks(key, bytes),
-        Form::Entries(_) => None,
+        Form::Entries(_) | Form::OneEach => None,
     };
     read.unwrap_or_else(|| {
         let head = &bytes[..bytes.len().min(60)];

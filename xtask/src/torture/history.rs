@@ -76,6 +76,16 @@ pub struct Unit {
     pub keys: Vec<Vec<u8>>,
 }
 
+impl Unit {
+    /// The form of the key with this number.
+    pub fn form_of(&self, key: usize) -> Form {
+        match self.form {
+            Form::OneEach => Form::EACH[key % Form::EACH.len()],
+            form => form,
+        }
+    }
+}
+
 /// The kinds of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {

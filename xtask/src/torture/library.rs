@@ -199,7 +199,8 @@ impl<'a> Arena<'a> {
             for number in 0..history.units().count() {
                 let Some(unit) = history.unit(number) else { continue };
                 let from = now_ms();
-                let found: Result<Vec<Content>> = unit.keys.iter().map(|key| read(unit.form, key)).collect();
+                let found: Result<Vec<Content>> =
+                    unit.keys.iter().enumerate().map(|(at, key)| read(unit.form_of(at), key)).collect();
                 let (found, window) = (found?, Window { from, to: now_ms() });
                 history.apply(&Event::Recovered { unit: number, window, found });
             }

@@ -8,9 +8,9 @@ use std::thread;
 use std::time::Duration;
 
 use super::content::{self, Collection, Content, Form};
-use super::history::{Event, History, Promise, Unit, Violation, Window, check_shared, now_ms};
+use super::history::{Event, History, Promise, State, Unit, Violation, Window, check_shared, now_ms};
 use super::own_bytes::OwnBytes;
-use super::workload::{self, Act, Door, Operation, SHARED_COUNTERS, shared_key};
+use super::workload::{self, Act, Door, Operation, SHARED_COUNTERS, Script, ScriptEnd, shared_key};
 use crate::failure::{Attempt, Failure, Result};
 use crate::random::Random;
 use duramen_resp::{Connection, Reply, encode_command};
@@ -133,41 +133,49 @@ fn read_unit(connection: &mut Connection, history: &History, unit: usize) -> Res
     Ok((window, contents(unit, &replies)))
 }
 
-/// The commands that read a unit: one, or one for each collection.
+/// The commands that read a unit: one for all its strings, or one for each key.
 fn reads(unit: &Unit) -> Vec<Vec<Vec<u8>>> {
-    let Form::Entries(collection) = unit.form else {
+    if !matches!(unit.form, Form::Entries(_) | Form::OneEach) {
         return vec![[vec![b"MGET".to_vec()], unit.keys.clone()].concat()];
-    };
-    let command = |key: &Vec<u8>| {
-        let words: &[&[u8]] = match collection {
-            Collection::Hash => &[b"HGETALL", key],
-            Collection::List => &[b"LRANGE", key, b"0", b"-1"],
-            Collection::Set => &[b"SMEMBERS", key],
-            Collection::SortedSet => &[b"ZRANGE", key, b"0", b"-1", b"WITHSCORES"],
+    }
+    let command = |(at, key): (usize, &Vec<u8>)| {
+        let words: &[&[u8]] = match unit.form_of(at) {
+            Form::Entries(Collection::Hash) => &[b"HGETALL", key],
+            Form::Entries(Collection::List) => &[b"LRANGE", key, b"0", b"-1"],
+            Form::Entries(Collection::Set) => &[b"SMEMBERS", key],
+            Form::Entries(Collection::SortedSet) => &[b"ZRANGE", key, b"0", b"-1", b"WITHSCORES"],
+            _ => &[b"GET", key],
         };
         words.iter().map(|word| word.to_vec()).collect()
     };
-    unit.keys.iter().map(command).collect()
+    unit.keys.iter().enumerate().map(command).collect()
 }
 
 /// The contents of a unit's keys, from the replies to [`reads`].
 fn contents(unit: &Unit, replies: &[Reply]) -> Vec<Content> {
-    let torn = |reply: &Reply| Content::Torn(format!("reply {}", reply.encode().escape_ascii()));
-    if let Form::Entries(collection) = unit.form {
-        let content = |(key, reply): (&Vec<u8>, &Reply)| {
-            let strings: Option<Vec<&[u8]>> =
-                reply.items().and_then(|items| items.iter().map(|item| item.bulk().flatten()).collect());
-            strings.map_or_else(|| torn(reply), |strings| content::decode_entries(collection, key, &strings))
-        };
-        return unit.keys.iter().zip(replies).map(content).collect();
-    }
-    let Some(reply) = replies.first() else { return Vec::new() };
-    let items = reply.items().unwrap_or_default();
-    let content = |(index, key): (usize, &Vec<u8>)| match items.get(index).and_then(Reply::bulk) {
-        Some(bytes) => content::decode(unit.form, key, bytes),
-        None => torn(reply),
+    let replies = match replies {
+        [all] if !matches!(unit.form, Form::Entries(_)) => all.items().unwrap_or_default(),
+        each => each,
     };
-    unit.keys.iter().enumerate().map(content).collect()
+    let content = |(at, key): (usize, &Vec<u8>)| {
+        let reply = replies.get(at)?;
+        Some(match unit.form_of(at) {
+            Form::Entries(collection) => {
+                let strings: Option<Vec<&[u8]>> =
+                    reply.items()?.iter().map(|item| item.bulk().flatten()).collect();
+                content::decode_entries(collection, key, &strings?)
+            }
+            form => content::decode(form, key, reply.bulk()?),
+        })
+    };
+    let all = unit.keys.iter().enumerate();
+    all.map(|(at, key)| {
+        content((at, key)).unwrap_or_else(|| {
+            let reply = replies.get(at).map(Reply::encode).unwrap_or_default();
+            Content::Torn(format!("reply {}", reply.escape_ascii()))
+        })
+    })
+    .collect()
 }
 
 /// The kinds of replies that a writer waits for.
@@ -181,6 +189,14 @@ enum Awaited {
 /// One client: pipelines of operations and reads, until the connection ends.
 fn write(port: u16, store: Option<&Path>, history: &mut History, mut random: Random, commits: bool) {
     let Ok(mut connection) = Connection::open(port) else { return };
+    match connection.call(&["FUNCTION", "LOAD", "REPLACE", &library()], PATIENCE) {
+        Ok(reply) if reply.kind() != b'-' => {}
+        Ok(reply) => {
+            let what = format!("FUNCTION LOAD was answered {}", reply.encode().escape_ascii());
+            return history.apply(&Event::Refused { what });
+        }
+        Err(_) => return,
+    }
     let mut own = OwnBytes::new(store, random.any());
     loop {
         let mut bytes = Vec::new();
@@ -255,7 +271,7 @@ fn receive(
             let mut reply = reply;
             // The replies to MULTI and to each queued command come before that of EXEC.
             if operation.is_multi() && reply.encode() == b"+OK\r\n" {
-                for _ in 0..=operation.states.len() {
+                for _ in 0..=operation.parts().len() {
                     reply = connection.read(PATIENCE).ok()?;
                 }
             }
@@ -268,23 +284,52 @@ fn receive(
 }
 
 impl Operation {
-    /// Whether a batch is sent as MULTI … EXEC; if every key is written, every other batch is sent as MSET.
-    fn queued(&self) -> bool {
-        self.op.is_multiple_of(2) || self.states.iter().any(|state| state.content == Content::Absent)
+    /// What each command of the operation does, and to which of the unit's keys.
+    fn parts(&self) -> Vec<(Act, usize)> {
+        let of_states = |act: fn(&State) -> Act| {
+            self.states.iter().enumerate().map(|(at, state)| (act(state), at)).collect()
+        };
+        match self.act {
+            Act::Each => self.steps.iter().enumerate().map(|(at, step)| (*step, at)).collect(),
+            Act::Enter { .. } | Act::Leave { .. } => {
+                (0..self.states.len()).map(|at| (self.act, at)).collect()
+            }
+            // If every key is written, every other batch is one MSET.
+            Act::Together if self.op.is_multiple_of(2) || self.states.iter().any(is_absent) => {
+                of_states(|state| if is_absent(state) { Act::Delete } else { Act::Put })
+            }
+            act => vec![(act, 0)],
+        }
     }
 
     /// Whether it is sent as MULTI … EXEC.
     fn is_multi(&self) -> bool {
-        match self.act {
-            Act::Together => self.queued(),
-            Act::Enter { .. } | Act::Leave { .. } => self.states.len() > 1,
-            _ => false,
-        }
+        self.script.is_none() && self.parts().len() > 1
     }
 
     fn is_answer(&self, reply: &Reply) -> bool {
-        let of_each = |reply: &Reply| match self.act {
-            Act::Enter { count, .. } => match self.states.first().map(|state| &state.content) {
+        let parts = self.parts();
+        let is_each = |replies: &[Reply]| {
+            let mut all = parts.iter().zip(replies);
+            replies.len() == parts.len() && all.all(|(part, reply)| self.is_answer_to(*part, reply))
+        };
+        match self.script {
+            Some(Script { end: ScriptEnd::Returns, .. }) => reply.items().is_some_and(is_each),
+            Some(Script { end: ScriptEnd::Raises, .. }) => is_error(reply, "as asked"),
+            Some(Script { end: ScriptEnd::Fails, .. }) => is_error(reply, "wrong number of arg"),
+            None if self.is_multi() => reply.items().is_some_and(is_each),
+            None => is_each(std::slice::from_ref(reply)),
+        }
+    }
+
+    fn is_answer_to(&self, (act, at): (Act, usize), reply: &Reply) -> bool {
+        let content = self.states.get(at).map(|state| &state.content);
+        match act {
+            Act::Put | Act::PutExpiring { .. } | Act::Together => reply.encode() == b"+OK\r\n",
+            Act::Expire { .. } => reply.integer() == Some(1),
+            // A key that expires may be counted or not.
+            Act::Delete => reply.integer().is_some_and(|gone| (0..=self.states.len() as i64).contains(&gone)),
+            Act::Enter { count, .. } => match content {
                 // RPUSH replies with the new length.
                 Some(Content::Entries { count: all, .. }) => {
                     reply.integer() == Some(count.into()) || reply.integer() == Some((*all).into())
@@ -299,31 +344,27 @@ impl Operation {
                     || items == Some(count)
                     || items == Some(2 * count)
             }
-            _ => reply.kind() != b'-',
-        };
-        match self.act {
-            Act::Put | Act::PutExpiring { .. } => reply.encode() == b"+OK\r\n",
-            Act::Expire { .. } => reply.integer() == Some(1),
-            // A key that expires may be counted or not.
-            Act::Delete => reply.integer().is_some_and(|gone| (0..=self.states.len() as i64).contains(&gone)),
-            _ if self.is_multi() => {
-                let items = reply.items().unwrap_or_default();
-                items.len() == self.states.len() && items.iter().all(of_each)
-            }
-            Act::Enter { .. } | Act::Leave { .. } => of_each(reply),
-            Act::Together => reply.encode() == b"+OK\r\n",
-            Act::Add(_) => match self.states.first().map(|state| &state.content) {
+            Act::Add(_) => match content {
                 Some(Content::Number(number)) => reply.integer() == Some(*number),
                 _ => false,
             },
             Act::Append { index, .. } => {
                 reply.integer() == Some((i64::from(index) + 1) * content::CHUNK_BYTES as i64)
             }
+            Act::Each => false,
         }
     }
 }
 
-/// The commands of an operation.
+fn is_error(reply: &Reply, with: &str) -> bool {
+    reply.kind() == b'-' && String::from_utf8_lossy(&reply.encode()).to_lowercase().contains(with)
+}
+
+fn is_absent(state: &State) -> bool {
+    state.content == Content::Absent
+}
+
+/// The commands of an operation, as they are sent.
 fn put_operation(
     out: &mut Vec<u8>,
     random: &mut Random,
@@ -332,68 +373,112 @@ fn put_operation(
     operation: &Operation,
 ) {
     let Some(unit) = history.unit(operation.unit) else { return };
-    let Some(key) = unit.keys.first() else { return };
     let values = operation.values(unit, own);
-    let value = |at: usize| values.get(at).cloned().flatten();
-    let first = value(0).unwrap_or_default();
-    match operation.act {
-        Act::Put => encode_command(out, &[b"SET", key.as_slice(), &first]),
+    let parts = operation.parts();
+    let commands: Vec<Vec<Vec<u8>>> = match operation.act {
+        Act::Delete => vec![[vec![b"UNLINK".to_vec()], unit.keys.clone()].concat()],
+        _ => parts.iter().map(|part| command(random, own, unit, &values, *part)).collect(),
+    };
+    match operation.script {
+        Some(script) => encode_command(out, &call(random, script, &unit.keys, &commands)),
+        None if operation.is_multi() => {
+            encode_command(out, &["MULTI"]);
+            commands.iter().for_each(|command| encode_command(out, command));
+            encode_command(out, &["EXEC"]);
+        }
+        None => commands.iter().for_each(|command| encode_command(out, command)),
+    }
+}
+
+/// The command for a change of one of a unit's keys, or of all.
+fn command(
+    random: &mut Random,
+    own: &mut OwnBytes,
+    unit: &Unit,
+    values: &[Option<Vec<u8>>],
+    (act, at): (Act, usize),
+) -> Vec<Vec<u8>> {
+    let Some(key) = unit.keys.get(at) else { return Vec::new() };
+    let value = values.get(at).and_then(Option::as_deref).unwrap_or_default();
+    let words = |words: &[&[u8]]| words.iter().map(|word| word.to_vec()).collect();
+    match act {
+        Act::Put => words(&[b"SET", key, value]),
         Act::PutExpiring { after_ms } => {
             let after = after_ms.to_string();
             if random.one_in(2) {
-                encode_command(out, &[b"SET", key.as_slice(), &first, b"PX", after.as_bytes()]);
+                words(&[b"SET", key, value, b"PX", after.as_bytes()])
             } else {
-                encode_command(out, &[b"PSETEX", key.as_slice(), after.as_bytes(), &first]);
+                words(&[b"PSETEX", key, after.as_bytes(), value])
             }
         }
-        Act::Expire { after_ms } => {
-            encode_command(out, &[b"PEXPIRE", key.as_slice(), after_ms.to_string().as_bytes()]);
-        }
-        Act::Delete => {
-            let name = if random.one_in(2) { &b"DEL"[..] } else { b"UNLINK" };
-            let words: Vec<&[u8]> = [name].into_iter().chain(unit.keys.iter().map(Vec::as_slice)).collect();
-            encode_command(out, &words);
-        }
-        Act::Add(1) => encode_command(out, &[b"INCR", key.as_slice()]),
-        Act::Add(number) => encode_command(out, &[b"INCRBY", key.as_slice(), number.to_string().as_bytes()]),
+        Act::Expire { after_ms } => words(&[b"PEXPIRE", key, after_ms.to_string().as_bytes()]),
+        Act::Delete => words(&[b"DEL", key]),
+        Act::Add(1) => words(&[b"INCR", key]),
+        Act::Add(number) => words(&[b"INCRBY", key, number.to_string().as_bytes()]),
         Act::Append { base, index } => {
-            encode_command(
-                out,
-                &[b"APPEND", key.as_slice(), &content::chunk(key, base, index, own.chunk_filler())],
-            );
+            words(&[b"APPEND", key, &content::chunk(key, base, index, own.chunk_filler())])
         }
-        Act::Enter { .. } | Act::Leave { .. } => {
-            let Form::Entries(collection) = unit.form else { return };
-            let by_range = random.one_in(3);
-            if operation.is_multi() {
-                encode_command(out, &["MULTI"]);
-            }
-            for key in &unit.keys {
-                encode_command(out, &change(collection, key, operation.act, by_range, own));
-            }
-            if operation.is_multi() {
-                encode_command(out, &["EXEC"]);
-            }
-        }
-        Act::Together if operation.queued() => {
-            encode_command(out, &["MULTI"]);
-            for (at, key) in unit.keys.iter().enumerate() {
-                match value(at) {
-                    Some(value) => encode_command(out, &[b"SET", key.as_slice(), &value]),
-                    None => encode_command(out, &[b"DEL", key.as_slice()]),
-                }
-            }
-            encode_command(out, &["EXEC"]);
-        }
+        Act::Enter { .. } | Act::Leave { .. } => match unit.form_of(at) {
+            Form::Entries(collection) => change(collection, key, act, random.one_in(3), own),
+            _ => Vec::new(),
+        },
         Act::Together => {
-            let mut command = vec![b"MSET".to_vec()];
-            for (at, key) in unit.keys.iter().enumerate() {
-                command.push(key.clone());
-                command.push(value(at).unwrap_or_default());
-            }
-            encode_command(out, &command);
+            let pairs = unit.keys.iter().zip(values);
+            let pairs = pairs.flat_map(|(key, value)| [key.clone(), value.clone().unwrap_or_default()]);
+            [b"MSET".to_vec()].into_iter().chain(pairs).collect()
         }
+        Act::Each => Vec::new(),
     }
+}
+
+/// Executes the commands of its arguments one after the other, with one in between whose error it catches.
+const SCRIPT: &str = "
+local replies, at = {}, 3
+for command = 1, tonumber(ARGV[2]) do
+  local words = tonumber(ARGV[at])
+  replies[command] = redis.call(unpack(ARGV, at + 1, at + words))
+  at = at + words + 1
+  redis.pcall('INCR')
+end
+if ARGV[1] == 'raises' then error('as asked') end
+if ARGV[1] == 'fails' then redis.call('SET') end
+return replies";
+
+/// Scripts that differ by a number. One whose keys are not declared is begun twice only the first time.
+const SCRIPTS: u64 = 500;
+
+/// The library whose function is the script.
+fn library() -> String {
+    format!("#!lua name=torture\nredis.register_function('torture', function(KEYS, ARGV){SCRIPT}\nend)")
+}
+
+/// The command that executes the commands in a script.
+fn call(random: &mut Random, script: Script, keys: &[Vec<u8>], commands: &[Vec<Vec<u8>>]) -> Vec<Vec<u8>> {
+    let number = |number: usize| number.to_string().into_bytes();
+    let declared = if script.declares { keys } else { &[] };
+    let end: &[u8] = match script.end {
+        ScriptEnd::Returns => b"returns",
+        ScriptEnd::Raises => b"raises",
+        ScriptEnd::Fails => b"fails",
+    };
+    let mut words = match script.is_function {
+        true => vec![b"FCALL".to_vec(), b"torture".to_vec()],
+        false => {
+            // A script that once used a key without declaring it runs alone ever after.
+            let declares = script.declares;
+            let text = format!("-- {} {declares}{SCRIPT}", random.below(SCRIPTS));
+            vec![b"EVAL".to_vec(), text.into_bytes()]
+        }
+    };
+    words.push(number(declared.len()));
+    words.extend_from_slice(declared);
+    words.push(end.to_vec());
+    words.push(number(commands.len()));
+    for command in commands {
+        words.push(number(command.len()));
+        words.extend_from_slice(command);
+    }
+    words
 }
 
 /// The command that adds chunks to a collection, or removes some.

@@ -23,6 +23,8 @@ const CHUNKS_MAX: u32 = 300;
 // Units of each type of collection, and of pairs of keys that change together.
 const COLLECTIONS: usize = 3;
 const PAIRS: usize = 1;
+/// Units of one key of each type, which only scripts change.
+const SCRIPTED: usize = 4;
 /// Above this many entries a collection loses more than it gains: some 13 KB. Servers keep collections up to about that
 /// size in one piece, so collections become large again and again.
 const ENTRIES_MAX: u32 = 400;
@@ -65,6 +67,10 @@ pub fn units(writer: usize, door: Door) -> Vec<Unit> {
             let pair = |n| (0..2).map(|member| key(&format!("{kind}-pair{n}:"), member)).collect();
             units.extend((0..PAIRS).map(|n| Unit { form, keys: pair(n) }));
         }
+        units.extend((0..SCRIPTED).map(|n| {
+            let keys = (0..Form::EACH.len()).map(|member| key(&format!("scripted{n}:"), member)).collect();
+            Unit { form: Form::OneEach, keys }
+        }));
     }
     units
 }
@@ -90,6 +96,40 @@ pub enum Act {
     Enter { base: u64, first: u32, count: u32 },
     /// Removes the first chunks.
     Leave { base: u64, first: u32, count: u32 },
+    /// Changes one key after the other, as [`Operation::steps`] says.
+    Each,
+}
+
+/// How the script of an operation ends, once it has executed all commands of the operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScriptEnd {
+    /// It returns the replies.
+    Returns,
+    /// It raises an error.
+    Raises,
+    /// It executes a command that fails.
+    Fails,
+}
+
+/// A script that executes the commands of an operation. As in Redis, an error does not undo what the script wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Script {
+    /// Whether the keys are declared.
+    pub declares: bool,
+    /// Whether the script is called as a function of a library.
+    pub is_function: bool,
+    pub end: ScriptEnd,
+}
+
+impl Script {
+    fn any(random: &mut Random) -> Script {
+        let end = match random.below(6) {
+            0 => ScriptEnd::Raises,
+            1 => ScriptEnd::Fails,
+            _ => ScriptEnd::Returns,
+        };
+        Script { declares: random.one_in(2), is_function: random.one_in(3), end }
+    }
 }
 
 /// One operation, not yet sent.
@@ -98,6 +138,10 @@ pub struct Operation {
     pub op: u64,
     pub unit: usize,
     pub act: Act,
+    /// For [`Act::Each`]: the changes of the first keys, one for each. The other keys stay as they are.
+    pub steps: Vec<Act>,
+    /// The script that executes the operation.
+    pub script: Option<Script>,
     /// The state of the unit's keys after the operation.
     pub states: Vec<State>,
 }
@@ -106,7 +150,9 @@ impl Operation {
     /// The bytes of the unit's keys after the operation.
     pub fn values(&self, unit: &Unit, own: &mut OwnBytes) -> Vec<Option<Vec<u8>>> {
         let all = unit.keys.iter().zip(&self.states);
-        all.map(|(key, state)| content::encode(unit.form, key, &state.content, own)).collect()
+        all.enumerate()
+            .map(|(at, (key, state))| content::encode(unit.form_of(at), key, &state.content, own))
+            .collect()
     }
 }
 
@@ -117,15 +163,24 @@ pub fn next(random: &mut Random, history: &History, door: Door) -> Operation {
     let unit = random.below(count as u64) as usize;
     let latest = history.latest(unit);
     let form = history.unit(unit).map_or(Form::Stamped, |unit| unit.form);
+    let mut steps = Vec::new();
     let (act, states) = match (form, latest) {
-        (Form::Decimal | Form::Word, [state]) => match state.content {
-            Content::Number(_) if random.one_in(12) => (Act::Delete, gone(1)),
-            ref content => {
-                let before = if let Content::Number(number) = content { *number } else { 0 };
-                let add = if random.one_in(2) { 1 } else { random.below(200) as i64 - 100 };
-                (Act::Add(add), vec![State::lasting(Content::Number(before + add))])
+        (Form::Decimal | Form::Word, [state]) => {
+            let (act, content) = counter(random, &state.content);
+            (act, vec![State::lasting(content)])
+        }
+        (Form::OneEach, all) => {
+            let mut states = all.to_vec();
+            // Some scripts stop before they have changed every key, and some change none.
+            let reached =
+                if random.one_in(3) { random.below(all.len() as u64 + 1) } else { all.len() as u64 };
+            for (form, state) in Form::EACH.iter().zip(&mut states).take(reached as usize) {
+                let (act, content) = step(random, op, *form, &state.content);
+                steps.push(act);
+                *state = State::lasting(content);
             }
-        },
+            (Act::Each, states)
+        }
         (Form::Chunks, [state]) => match state.content {
             Content::Chunks { count, .. } if count >= CHUNKS_MAX || random.one_in(30) => {
                 (Act::Delete, gone(1))
@@ -155,7 +210,31 @@ pub fn next(random: &mut Random, history: &History, door: Door) -> Operation {
             (Act::Together, states.collect())
         }
     };
-    Operation { op, unit, act, states }
+    let is_scripted = door == Door::Sockets && (act == Act::Each || random.one_in(6));
+    let script = is_scripted.then(|| Script::any(random));
+    Operation { op, unit, act, steps, script, states }
+}
+
+/// The next change of a counter.
+fn counter(random: &mut Random, before: &Content) -> (Act, Content) {
+    match before {
+        Content::Number(_) if random.one_in(12) => (Act::Delete, Content::Absent),
+        content => {
+            let before = if let Content::Number(number) = content { *number } else { 0 };
+            let add = if random.one_in(2) { 1 } else { random.below(200) as i64 - 100 };
+            (Act::Add(add), Content::Number(before + add))
+        }
+    }
+}
+
+/// The change of one key by a script.
+fn step(random: &mut Random, op: u64, form: Form, before: &Content) -> (Act, Content) {
+    match form {
+        Form::Entries(_) => entries(random, op, before),
+        Form::Decimal => counter(random, before),
+        _ if random.one_in(5) => (Act::Delete, Content::Absent),
+        _ => (Act::Put, Content::Stamped { seq: op, len: value_bytes(random) }),
+    }
 }
 
 fn single(random: &mut Random, op: u64, now: u64, state: &State, door: Door) -> (Act, Vec<State>) {
@@ -239,8 +318,9 @@ mod tests {
                     let operation = next(&mut random, &history, door);
                     let unit = history.unit(operation.unit).unwrap();
                     assert_eq!(unit.keys.len(), operation.states.len());
-                    let Operation { op, unit, act, states } = operation;
-                    acts.push((unit, act));
+                    let Operation { op, unit, act, steps, script, states } = operation;
+                    assert!(steps.len() <= states.len());
+                    acts.push((unit, act, script));
                     history.apply(&Event::Sent { op, unit, at: 0, states });
                     history.apply(&Event::Acked { op, at: 0 });
                 }
@@ -250,10 +330,15 @@ mod tests {
             let acts = run();
             assert_eq!(acts, run());
             for wanted in [Act::Put, Act::Delete, Act::Together] {
-                assert!(acts.iter().any(|(_, act)| *act == wanted), "{wanted:?}");
+                assert!(acts.iter().any(|(_, act, _)| *act == wanted), "{wanted:?}");
             }
-            let leave = acts.iter().any(|(_, act)| matches!(act, Act::Leave { .. }));
+            let leave = acts.iter().any(|(_, act, _)| matches!(act, Act::Leave { .. }));
             assert_eq!(leave, door == Door::Sockets);
+            for wanted in [ScriptEnd::Returns, ScriptEnd::Raises, ScriptEnd::Fails] {
+                let ends =
+                    acts.iter().any(|(_, _, script)| script.is_some_and(|script| script.end == wanted));
+                assert_eq!(ends, door == Door::Sockets, "{wanted:?}");
+            }
         }
     }
 }
