@@ -29,6 +29,12 @@ impl Case {
         title
     }
 
+    /// The measured commands, without subcommands.
+    pub fn commands(&self) -> impl Iterator<Item = String> {
+        let first = |line: &str| line.split_whitespace().next().unwrap_or_default().to_lowercase();
+        self.ask.iter().map(move |line| first(line.strip_prefix("each: ").unwrap_or(line)))
+    }
+
     /// The names of the measured commands, as in COMMAND LIST.
     pub fn names(&self) -> Vec<String> {
         let mut names = Vec::new();
@@ -72,6 +78,7 @@ const KEYS: &[&str] = &["MSET [k{i} v]"];
 const VALUE: &[&str] = &["SET s {v}"];
 const SPARSE: &[&str] = &["SETBIT b {kib} 1"];
 const HASH: &[&str] = &["HSET h [f{i} v]"];
+const TIMED: &[&str] = &["HSET h [f{i} v]", "HEXPIRE h 1000 FIELDS {n} [f{i}]"];
 const LIST: &[&str] = &["RPUSH l [e{i}]"];
 const LISTS: &[&str] = &["each: RPUSH l{i} a"];
 const SET: &[&str] = &["SADD s [m{i}]", "SADD one m{i}", "SADD other [o{i}]"];
@@ -173,6 +180,26 @@ pub const CASES: &[Case] = &[
     case("hash", "fields", HASH, &["HINCRBY h count 1"]),
     case("hash", "fields", HASH, &["HINCRBYFLOAT h count 1.5"]),
     case("hash", "fields", HASH, &["HLEN h"]),
+    // --- hash with times, of Redis 7.4
+    case("hash with times", "arguments", HASH, &["HEXPIRE h 1000 FIELDS {n} [f{i}]"]).anew(),
+    case("hash with times", "arguments", TIMED, &["HPEXPIRE h 1000000 GT FIELDS {n} [f{i}]"]).anew(),
+    case("hash with times", "arguments", HASH, &["HEXPIREAT h 4000000000 FIELDS {n} [f{i}]"]).anew(),
+    case("hash with times", "arguments", HASH, &["HPEXPIREAT h 1 FIELDS {n} [f{i}]"]).anew(),
+    case("hash with times", "arguments", TIMED, &["HPERSIST h FIELDS {n} [f{i}]"]).anew(),
+    case("hash with times", "arguments", TIMED, &["HTTL h FIELDS {n} [f{i}]"]),
+    case("hash with times", "arguments", TIMED, &["HPTTL h FIELDS {n} [f{i}]"]),
+    case("hash with times", "arguments", TIMED, &["HEXPIRETIME h FIELDS {n} [f{i}]"]),
+    case("hash with times", "arguments", TIMED, &["HPEXPIRETIME h FIELDS {n} [f{i}]"]),
+    case("hash with times", "fields", HASH, &["HEXPIRE h 1000 FIELDS 1 f{i}"]),
+    case("hash with times", "fields", TIMED, &["HEXPIRE h 1000 FIELDS 1 f{i}"]),
+    case("hash with times", "fields", TIMED, &["HPERSIST h FIELDS 1 f{i}"]),
+    case("hash with times", "fields", TIMED, &["HTTL h FIELDS 1 f{i}"]),
+    case("hash with times", "fields", TIMED, &["HGETALL h"]),
+    case("hash with times", "fields", TIMED, &["HSET h f{i} w"]),
+    case("hash with times", "fields", TIMED, &["HLEN h"]),
+    case("hash with times", "fields", TIMED, &["HRANDFIELD h 3"]),
+    case("hash with times", "fields", TIMED, &["HSCAN h 0 COUNT 10"]),
+    case("hash with times", "fields", TIMED, &["DEL h"]).anew(),
     // --- list
     case("list", "arguments", &[], &["RPUSH l [e{i}]"]).anew(),
     case("list", "arguments", &[], &["LPUSH l [e{i}]"]).anew(),
