@@ -499,7 +499,7 @@ mod tests {
     fn a_prefix_locks_the_stripes_of_its_hashes_and_no_others() {
         let stripes = Stripes::default();
         let hash = 0xB7D3_5A91_0000_FFFF;
-        for depth in (1..=STRIPE_BITS + 3).step_by(if cfg!(miri) { 6 } else { 1 }) {
+        for depth in if cfg!(miri) { 6..=6 } else { 1..=STRIPE_BITS + 3 } {
             let held = stripes.lock_prefix(hash, depth);
             let bits = depth.min(STRIPE_BITS);
             let wanted = |number: &usize| (number ^ stripes.number(hash)) >> (STRIPE_BITS - bits) == 0;
