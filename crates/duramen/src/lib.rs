@@ -133,9 +133,10 @@ pub mod tuning;
 mod writer;
 
 pub use api::{
-    CloseError, Collection, CollectionOn, DamagedRecord, ElementOrder, Iter, Keys, Reads, Remains, Report,
-    STORE_HEAD_BYTES, Stats, Store, StoreOn, Table, TableOn, TableStats, Transaction, TransactionKeys,
-    TransactionOn, TypedStore, Writer, WriterOn, Writes, begins_store, check, erase, salvage,
+    BlockCounts, CloseError, Collection, CollectionOn, DamagedRecord, ElementOrder, Iter, Keys, Reads,
+    Remains, Report, STORE_HEAD_BYTES, Stats, Store, StoreOn, Table, TableOn, TableStats, Transaction,
+    TransactionKeys, TransactionOn, TypedStore, Writer, WriterOn, Writes, begins_store, check, erase,
+    salvage,
 };
 #[doc(hidden)]
 pub use api::{check_on, salvage_on};

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Weak};
 
 use crate::clients::Origin;
+use crate::hosted_jobs::{JobProgress, JobState};
 use crate::net::{Message, Stream};
 use crate::server::Server;
 
@@ -46,10 +47,10 @@ impl InProcessClient {
         Ok(here)
     }
 
-    /// Reports the state of the named job, in one line.
-    pub fn report(&self, name: &str, text: &str) {
+    /// Reports the state of the named job, with one line about it. Without numbers it keeps its last ones.
+    pub fn report(&self, name: &str, state: JobState, text: &str, progress: Option<JobProgress>) {
         if let Ok(server) = self.server() {
-            server.hosted_jobs.report(name, text);
+            server.hosted_jobs.report(name, state, text, progress);
         }
     }
 }

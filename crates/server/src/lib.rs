@@ -11,6 +11,7 @@
 //! | [`redis`], [`memcached`] | the protocols, with their commands, on those; `start` lists them |
 //! | [`messages`] | messages that clients get without a request |
 //! | [`observe`] | the log, INFO, latencies, keyspace events |
+//! | [`metrics`] | metrics for Prometheus, by HTTP |
 //! | [`import`], [`export`] | read another server's files, and write them |
 //! | [`scripts`] | the texts of Lua scripts, and each worker's interpreter |
 //! | [`acl`] | users and their rights |
@@ -26,12 +27,13 @@ pub mod config;
 mod counter;
 mod error;
 pub mod export;
-mod hosted_jobs;
+pub mod hosted_jobs;
 pub mod import;
 mod in_process;
 mod key_list;
 pub mod memcached;
 pub mod messages;
+pub mod metrics;
 pub mod net;
 pub mod observe;
 pub mod redis;

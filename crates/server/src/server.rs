@@ -300,7 +300,8 @@ impl Server {
         }
     }
 
-    fn histogram_ever(&self, command: usize) -> HistogramSums {
+    /// Latencies of a command since the start.
+    pub fn histogram_ever(&self, command: usize) -> HistogramSums {
         let mut sums = HistogramSums::default();
         for stats in &self.stats {
             stats.commands.get(command).iter().for_each(|counters| sums.add(&counters.times));
@@ -441,6 +442,20 @@ impl Server {
         self.may_be_full.store(true, Ordering::Relaxed);
     }
 
+    /// Whether writes are refused for lack of space now. While they may be, it makes room as a write would.
+    pub fn is_full(&self) -> bool {
+        if !self.may_be_full() {
+            return false;
+        }
+        match self.keyspace.worker().and_then(|mut worker| worker.find_room()).map_err(CommandError::from) {
+            Err(error) => error.code() == "OOM",
+            Ok(()) => {
+                self.note_room();
+                false
+            }
+        }
+    }
+
     /// Records that free space was found.
     pub fn note_room(&self) {
         self.may_be_full.store(false, Ordering::Relaxed);
@@ -503,7 +518,8 @@ impl Server {
         }
     }
 
-    fn totals_ever(&self) -> Totals {
+    /// Sums over all workers since the start.
+    pub fn totals_ever(&self) -> Totals {
         let mut totals = Totals::default();
         for worker in &self.stats {
             totals.add(worker);

@@ -10,6 +10,7 @@ use crate::config::{Config, value};
 use crate::error::{Error, ErrorKind};
 use crate::in_process::InProcessClient;
 use crate::memcached::{self, Memcached};
+use crate::metrics::{self, Listening, Observed, Phase};
 use crate::net::{self, Inbox, Listener, Message, Pair, Protocol, Turn, Worker, accept, open_files};
 use crate::observe::keyspace_events::eviction_listener;
 use crate::observe::keyspace_events::expiry_listener;
@@ -23,6 +24,7 @@ use duramen_structures::Keyspace;
 use mio::{Poll, Waker};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use std::hash::{BuildHasher as _, RandomState};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -38,6 +40,27 @@ pub struct Started {
     listeners: Vec<Listener>,
     workers: Vec<JoinHandle<std::io::Result<()>>>,
     pidfile: String,
+    metrics: Option<Metrics>,
+}
+
+/// The served metrics.
+struct Metrics {
+    observed: Arc<Observed>,
+    listening: Listening,
+}
+
+impl Metrics {
+    /// Serves them while the store is opened, which may take long.
+    fn start(config: &Config) -> Result<Option<Self>, Error> {
+        if config.metrics.is_empty() {
+            return Ok(None);
+        }
+        let address = metrics::address(&config.metrics)
+            .map_err(|why| Error::new(ErrorKind::Configuration, format!("duramen-metrics {why}")))?;
+        let observed = Observed::new(Phase::Loading);
+        let listening = Listening::start(address, Box::new(Arc::clone(&observed)))?;
+        Ok(Some(Self { observed, listening }))
+    }
 }
 
 /// Damaged places that the log of a start lists; `duramen check` lists all.
@@ -60,6 +83,7 @@ pub fn serve_with<B>(config: Config, beside: impl FnOnce(InProcessClient) -> B) 
     log::open(config.loglevel, &config.logfile).map_err(|error| {
         Error::new(ErrorKind::Configuration, format!("cannot open logfile {}: {error}", config.logfile))
     })?;
+    log::set_format(config.log_format);
     log_panics();
     let logfile = Some(Path::new(&config.logfile)).filter(|_| log::is_to_file());
     duramen::report_faults(logfile);
@@ -126,6 +150,7 @@ impl Started {
                 .register(poll.registry(), mio::Token(index))
                 .map_err(|error| system("listen", &error))?;
         }
+        let metrics = Metrics::start(&config)?;
         let keyspace = open_store(&config)?;
         // The store raises the limit to its minimum size, in which deletes and compaction have room.
         let least = keyspace.store().limit();
@@ -162,7 +187,7 @@ impl Started {
         server.set_expired_listener(expiry_listener::listener(&server));
         server.keyspace.store().set_on_due(Some(expiry_listener::due_listener(&server)));
         server.keyspace.store().set_on_evicted(eviction_listener::listener(&server));
-        let mut started = Self { server, poll, listeners, workers: Vec::new(), pidfile };
+        let mut started = Self { server, poll, listeners, workers: Vec::new(), pidfile, metrics };
         for (index, poll) in polls.into_iter().enumerate() {
             if let Err(error) = started.start_worker(index, poll) {
                 started.server.stop.request();
@@ -171,7 +196,15 @@ impl Started {
                 return Err(error);
             }
         }
+        if let Some(metrics) = &started.metrics {
+            metrics.observed.enter(Phase::Serving(Arc::clone(&started.server)));
+        }
         Ok(started)
+    }
+
+    /// The address of the metrics, if there is one.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref().map(|metrics| metrics.listening.address())
     }
 
     fn start_worker(&mut self, index: usize, poll: Poll) -> Result<(), Error> {
@@ -252,6 +285,9 @@ impl Started {
         if !self.pidfile.is_empty() {
             // The process ends anyway; the next start overwrites a leftover file.
             let _ = std::fs::remove_file(&self.pidfile);
+        }
+        if let Some(metrics) = &self.metrics {
+            metrics.observed.enter(Phase::Closing);
         }
         // No other handle is left now, so this closes the store.
         let store = self.server.keyspace.store().clone();
@@ -336,6 +372,9 @@ impl Started {
         self.log_dump(&config);
         let names: Vec<_> = self.listeners.iter().map(Listener::name).collect();
         log::notice(format_args!("listening: {}", names.join(", ")));
+        if let Some(address) = self.metrics_address() {
+            log::notice(format_args!("metrics: http://{address}/metrics"));
+        }
         let how = match (config.port, config.unixsocket.as_str()) {
             (0, "") if config.memcached != 0 => format!("memcstat --servers=localhost:{}", config.memcached),
             (0, "") => format!("memcstat --servers={}", config.memcached_socket),

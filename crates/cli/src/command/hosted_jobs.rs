@@ -9,12 +9,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use duramen::{Durability, MediumKind};
+use duramen_server::hosted_jobs::{JobProgress, JobState};
 use duramen_server::{Config, Error, ErrorKind, InProcessClient, log};
 use duramen_stream::catalog::Attachment;
 use duramen_stream::run::{Existing, Keep, MemoryLimit, Running, Start, check_script, show_notices};
 use duramen_stream::{Job, Outcome, Session};
 
-use super::sql::{line, name_of, open};
+use super::sql::{line, name_of, numbers, open};
 use crate::Failure;
 
 /// The jobs, and their directory.
@@ -134,7 +135,7 @@ fn parse(script: &Path, in_process: &InProcessClient) -> Result<Vec<Job>, String
 
 fn report_failed(in_process: &InProcessClient, name: &str, why: &str) {
     log::warning(format_args!("job {name} has failed; the server keeps running without it: {why}"));
-    in_process.report(name, &format!("state=failed,error={why}"));
+    in_process.report(name, JobState::Failed, &format!("error={why}"), None);
 }
 
 /// Running jobs; when they are dropped, they make a last checkpoint, publish its results, and end.
@@ -178,16 +179,16 @@ impl Drop for Run {
 impl Run {
     fn run_until_it_ends(self) {
         match self.run() {
-            Ok(ended) => {
-                log::notice(format_args!("job {}: {ended}", self.name));
-                self.in_process.report(&self.name, &ended);
+            Ok((state, text, progress)) => {
+                log::notice(format_args!("job {}: state={},{text}", self.name, state.word()));
+                self.in_process.report(&self.name, state, &text, Some(progress));
             }
             Err(error) => report_failed(&self.in_process, &self.name, &error.to_string()),
         }
     }
 
-    fn run(&self) -> Result<String, Failure> {
-        self.in_process.report(&self.name, "state=starting");
+    fn run(&self) -> Result<(JobState, String, JobProgress), Failure> {
+        self.in_process.report(&self.name, JobState::Starting, "", None);
         if let Some(directory) = self.store.parent() {
             std::fs::create_dir_all(directory)
                 .map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
@@ -205,11 +206,11 @@ impl Run {
         let mut running = Running::start_on(&self.job.optimised, start)?;
         let before = running.records_before();
         log::notice(format_args!("job {}: resumed after {}", self.name, log::counted(before, "record")));
-        let report = |state: &str, text: String| format!("state={state},{text}");
         let ended = running.run(&self.stop, |progress| {
-            self.in_process.report(&self.name, &report("running", line(progress, before)));
+            let (text, numbers) = (line(progress, before), numbers(progress, self.every));
+            self.in_process.report(&self.name, JobState::Running, &text, Some(numbers));
         })?;
-        let state = if running.is_finished() { "finished" } else { "stopped" };
-        Ok(report(state, line(&ended, before)))
+        let state = if running.is_finished() { JobState::Finished } else { JobState::Stopped };
+        Ok((state, line(&ended, before), numbers(&ended, self.every)))
     }
 }

@@ -96,6 +96,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
             threads: None,
             attach: note.attach,
             memory: note.memory,
+            metrics: None,
         };
         drop(store);
         return script.run(Some(&Open::new(&path, args.medium)?));

@@ -4,11 +4,14 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use duramen::{Create, Durability, MediumKind, Options, Store};
+use duramen_server::hosted_jobs::{HostedJobs, JobCheckpoints, JobProgress, JobState};
 use duramen_server::import::replica::Origin;
 use duramen_server::log::counted;
+use duramen_server::metrics::{self, Listening, Observed, Phase};
+use duramen_stream::compile::Held;
 use duramen_stream::run::{
     Existing, Keep, MemoryLimit, Progress, Running, Start, check_script, open_store, show_notices,
 };
@@ -58,6 +61,9 @@ pub struct Args {
     /// without --store it appends to the single file of a sink
     #[arg(long)]
     adopt: bool,
+    /// Serve metrics of the jobs at this address, IP:PORT or a port on loopback: /metrics, /health, /ready
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<String>,
 }
 
 pub fn run(args: &Args) -> Result<Answer, Failure> {
@@ -83,6 +89,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         threads: args.threads.map(usize::from),
         attach: args.attach.clone(),
         memory: args.memory,
+        metrics: args.metrics.clone(),
     };
     script.run(store.as_ref())
 }
@@ -106,6 +113,29 @@ pub struct Script {
     pub attach: Option<String>,
     /// Bytes of state in memory; `None` for the default.
     pub memory: Option<usize>,
+    /// The address of its metrics.
+    pub metrics: Option<String>,
+}
+
+/// The metrics of the script's jobs.
+struct Metrics {
+    jobs: Arc<HostedJobs>,
+    _listening: Option<Listening>,
+}
+
+impl Metrics {
+    fn start(address: Option<&str>) -> Result<Self, Failure> {
+        let jobs = Arc::new(HostedJobs::default());
+        let listen = |text| -> Result<Listening, Failure> {
+            let address = metrics::address(text).map_err(|why| Refused(format!("--metrics {why}")))?;
+            Ok(Listening::start(address, Box::new(Observed::new(Phase::Jobs(Arc::clone(&jobs)))))?)
+        };
+        let listening = address.map(listen).transpose()?;
+        if let Some(listening) = &listening {
+            eprintln!("metrics: http://{}/metrics", listening.address());
+        }
+        Ok(Self { jobs, _listening: listening })
+    }
 }
 
 /// The server of `--attach`: `HOST:PORT`, or an address as `import --from` takes it.
@@ -147,6 +177,7 @@ impl Script {
             Outcome::Done | Outcome::Text(_) => None,
         });
         check_script(jobs.flatten(), Path::new(".")).map_err(refused)?;
+        let metrics = Metrics::start(self.metrics.as_deref())?;
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             // The second one ends the program at once.
@@ -164,14 +195,28 @@ impl Script {
                         continue;
                     }
                     let keep = store.map(|open| self.keep(open, number)).transpose()?;
-                    self.run_job(&job, keep.as_ref(), &stop).map_err(refused)?;
+                    let (name, jobs) = (self.job_name(number), &metrics.jobs);
+                    jobs.report(&name, JobState::Starting, "", None);
+                    let report = |state, progress: &Progress| {
+                        jobs.report(&name, state, "", Some(numbers(progress, self.every)));
+                    };
+                    self.run_job(&job, keep.as_ref(), &stop, report)
+                        .inspect_err(|error| jobs.report(&name, JobState::Failed, &error.to_string(), None))
+                        .map_err(refused)?;
                 }
             }
         }
         Ok(Answer::Yes)
     }
 
-    fn run_job(&self, job: &Job, keep: Option<&Keep>, stop: &AtomicBool) -> Result<(), Error> {
+    /// Runs a job; `report` gets its progress.
+    fn run_job(
+        &self,
+        job: &Job,
+        keep: Option<&Keep>,
+        stop: &AtomicBool,
+        report: impl Fn(JobState, &Progress),
+    ) -> Result<(), Error> {
         let own = &mut |_: &_, _: &_| Ok(None);
         let start = Start { existing: self.existing, ..Start::here(keep, self.threads, own) };
         let mut running = Running::start_on(&job.optimised, start)?;
@@ -179,6 +224,7 @@ impl Script {
         if running.is_finished() {
             let before = counted(before, "record");
             eprintln!("the job has ended already, after {before}; --from-start runs it again");
+            report(JobState::Finished, &running.progress());
             return Ok(());
         }
         if before > 0 {
@@ -191,8 +237,13 @@ impl Script {
             true => ProgressBar::hidden(),
             false => ProgressBar::new_spinner(),
         };
-        let progress = running.run(stop, |progress| bar.set_message(line(progress, before)))?;
+        report(JobState::Running, &running.progress());
+        let progress = running.run(stop, |progress| {
+            report(JobState::Running, progress);
+            bar.set_message(line(progress, before));
+        })?;
         bar.finish_and_clear();
+        report(if running.is_finished() { JobState::Finished } else { JobState::Stopped }, &progress);
         let compiled = running.program().compiled_in().as_secs_f64() * 1e3;
         let threads = match running.threads() {
             1 => "one thread".to_owned(),
@@ -202,12 +253,16 @@ impl Script {
         Ok(())
     }
 
-    fn keep(&self, open: &Open, number: usize) -> Result<Keep, Failure> {
-        let name = match self.only {
+    fn job_name(&self, number: usize) -> String {
+        match self.only {
             // It has its number already.
             None if number > 1 => format!("{}-{number}", self.name),
             _ => self.name.clone(),
-        };
+        }
+    }
+
+    fn keep(&self, open: &Open, number: usize) -> Result<Keep, Failure> {
+        let name = self.job_name(number);
         let note = Note {
             title: self.title.clone(),
             script: self.text.clone(),
@@ -311,6 +366,35 @@ fn with_title(title: &str, error: Error) -> Failure {
         ErrorKind::Evaluation | ErrorKind::Connector | ErrorKind::Memory => text.into(),
     }
 }
+
+/// The numbers of a job for metrics, with the time between two checkpoints.
+pub fn numbers(progress: &Progress, every: Duration) -> JobProgress {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    let sum = |of: fn(&Held) -> u64| progress.held.iter().map(of).sum();
+    JobProgress {
+        records_read: progress.records,
+        records_written: progress.written,
+        records_skipped: progress.skipped,
+        records_late: sum(|held| held.late),
+        records_timeless: sum(|held| held.timeless),
+        // At the ends of the range there is none: before the first event time, and after the end of the input.
+        watermark: WATERMARKS.contains(&progress.watermark).then(|| progress.watermark as f64 / 1e6),
+        state_bytes: sum(|held| held.bytes as u64),
+        state_keys: sum(|held| held.keys as u64),
+        checkpoints: progress.checkpoints.map(|kept| JobCheckpoints {
+            count: kept.count,
+            at: now - kept.at.map_or(0.0, |at| at.elapsed().as_secs_f64()),
+            took: kept.took.as_secs_f64(),
+            commit: kept.commit.as_secs_f64(),
+            bytes: kept.bytes,
+            pause_max: kept.pause_max.as_secs_f64(),
+            every: every.as_secs_f64(),
+        }),
+    }
+}
+
+/// Microseconds of watermarks that are times: within 10,000 years of 1970.
+const WATERMARKS: std::ops::Range<i64> = -315_576_000_000_000_000..315_576_000_000_000_000;
 
 /// The state of a job, in one line.
 pub fn line(progress: &Progress, before: u64) -> String {

@@ -45,7 +45,7 @@ pub use crate::api::collections::{Collection, CollectionOn, ElementOrder};
 pub use crate::api::erase::{STORE_HEAD_BYTES, begins_store, erase};
 pub use crate::api::iter::Iter;
 pub use crate::api::reads::{Keys, Reads};
-pub use crate::api::stats::Stats;
+pub use crate::api::stats::{BlockCounts, Stats};
 pub use crate::api::tables::{Table, TableOn, TableStats};
 pub use crate::api::transaction::{Transaction, TransactionKeys, TransactionOn};
 pub use crate::api::typed::TypedStore;
@@ -447,6 +447,12 @@ impl<M: Medium> StoreOn<M> {
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats::of(self.core())
+    }
+
+    /// Blocks by state. Takes as long as a walk over all blocks, some ten nanoseconds each; writers do not wait for it.
+    #[must_use]
+    pub fn block_counts(&self) -> BlockCounts {
+        BlockCounts::of(self.core())
     }
 
     /// One line for people: the medium, and the events that a write survives.

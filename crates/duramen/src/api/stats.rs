@@ -1,7 +1,9 @@
 //! Numbers of a store.
 
 use crate::api::Core;
+use duramen_index::MEDIUM_BYTES_MAX;
 use duramen_index::numbers::Numbers;
+use duramen_log::blocks::Use;
 use duramen_log::sync::atomic::Ordering::Relaxed;
 use duramen_log::sync::reclaim;
 use duramen_media::Medium;
@@ -14,7 +16,9 @@ pub struct Stats {
     pub keys: u64,
     /// Bytes that the medium has.
     pub medium_bytes: u64,
-    /// Bytes of these that have no space, since the store does not need them: see [`Options::keep_free_bytes`].
+    /// Bytes up to which the medium can grow.
+    pub medium_max_bytes: u64,
+    /// Bytes of the medium that have no space, since the store does not need them: see [`Options::keep_free_bytes`].
     ///
     /// [`Options::keep_free_bytes`]: crate::Options::keep_free_bytes
     pub given_back_bytes: u64,
@@ -79,6 +83,10 @@ pub struct Stats {
     pub limit_bytes: u64,
     /// DRAM used to count reads of keys.
     pub access_bytes: u64,
+    /// Epochs that were made durable since the open, each by one sync of the medium.
+    pub commits: u64,
+    /// Time of these syncs.
+    pub commit_nanos: u64,
     /// The current epoch.
     pub epoch: u64,
     /// The last epoch that is durable.
@@ -106,10 +114,12 @@ impl Stats {
         for table in records.tables.all() {
             index = index.plus(table.index.numbers(&guard));
         }
+        let (commit_nanos, commits) = log.epochs().synced();
         let (stripes, elements) = (records.stripes(), records.tables.elements());
         Self {
             keys: records.tables.keys(),
             medium_bytes: log.medium.len(),
+            medium_max_bytes: log.medium.len_max().min(MEDIUM_BYTES_MAX),
             given_back_bytes: given_back * log.extent_bytes,
             used_bytes,
             live_bytes: used_bytes.saturating_sub(totals.dead_bytes),
@@ -143,10 +153,63 @@ impl Stats {
             evicted_bytes: maintenance.evictor.bytes.load(Relaxed),
             limit_bytes: u64::from(log.space().limit()) * log.extent_bytes,
             access_bytes: records.access.bytes() + maintenance.evictor.ghost_bytes.load(Relaxed),
+            commits,
+            commit_nanos,
             epoch: log.epochs().current().0,
             epoch_committed: log.epochs().committed().0,
             recovered_records: core.recovered.records,
             recovery_nanos: core.recovered.nanos,
         }
+    }
+}
+
+/// Blocks by state; a block is one extent or several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockCounts {
+    /// Written to.
+    pub open: u64,
+    /// Full: compaction may choose them.
+    pub sealed: u64,
+    /// Copied by compaction, and not free yet.
+    pub retired: u64,
+    /// Damaged, and set aside.
+    pub damaged: u64,
+    /// With a part of an index checkpoint.
+    pub checkpoint: u64,
+    /// Without space: it went back to the file system.
+    pub given_back: u64,
+}
+
+impl BlockCounts {
+    pub(crate) fn of<M: Medium>(core: &Core<M>) -> Self {
+        let log = &core.maintenance.records.log;
+        let extents = log.space().extents();
+        let mut counts = Self::default();
+        for (_, _, state) in log.blocks.walk(0..extents) {
+            let count = match state {
+                Use::Free => continue,
+                Use::Open => &mut counts.open,
+                Use::Sealed => &mut counts.sealed,
+                Use::Retired => &mut counts.retired,
+                Use::Damaged => &mut counts.damaged,
+                Use::Checkpoint => &mut counts.checkpoint,
+                Use::GivenBack => &mut counts.given_back,
+            };
+            *count += 1;
+        }
+        counts
+    }
+
+    /// Each state's name and count.
+    #[must_use]
+    pub const fn by_state(&self) -> [(&'static str, u64); 6] {
+        [
+            ("open", self.open),
+            ("sealed", self.sealed),
+            ("retired", self.retired),
+            ("damaged", self.damaged),
+            ("checkpoint", self.checkpoint),
+            ("given_back", self.given_back),
+        ]
     }
 }

@@ -165,6 +165,8 @@ pub struct Epochs {
     /// The slot of the next mark.
     commit: Mutex<usize, { rank::COMMIT }>,
     group_commit: GroupCommit,
+    /// Nanoseconds of the syncs of all commits, and their number. Not the shim's: no model depends on figures.
+    synced: [std::sync::atomic::AtomicU64; 2],
     incarnation: u32,
     secret: Secret,
     /// How often the process that opened the store had forked at that time; [`CLOSED`] when the store is closed.
@@ -196,6 +198,7 @@ impl Epochs {
             registered: AtomicU64::new(0),
             commit: Mutex::new(next_slot),
             group_commit: GroupCommit::default(),
+            synced: Default::default(),
             incarnation,
             secret,
             forks: AtomicU32::new(process::forks()),
@@ -237,6 +240,11 @@ impl Epochs {
     #[inline]
     pub fn waits(&self) -> bool {
         self.in_use() && self.wait.load(Relaxed)
+    }
+
+    /// Nanoseconds of the syncs of all commits since the open, and their number.
+    pub fn synced(&self) -> (u64, u64) {
+        (self.synced[0].load(Relaxed), self.synced[1].load(Relaxed))
     }
 
     pub fn set_wait(&self, wait: bool) {
@@ -564,6 +572,10 @@ impl Epochs {
         // Release: pairs with the Acquire in `committed`.
         let committed = self.committed.swap(epoch, Release);
         assert_eq!(committed + 1, epoch, "epoch {epoch} is committed after epoch {committed} (invariant 2)");
-        Ok((epoch, begun.elapsed()))
+        let took = begun.elapsed();
+        // Relaxed: sums that publish nothing.
+        self.synced[0].fetch_add(took.as_nanos() as u64, Relaxed);
+        self.synced[1].fetch_add(1, Relaxed);
+        Ok((epoch, took))
     }
 }

@@ -4,8 +4,9 @@
 use super::policy::Policy;
 use super::{Allowed, ClientsMemory, Config, OUTPUT_CLASSES, OutputLimit, inert, tls, value};
 use crate::memcached::numbering::WORKERS_MAX;
+use crate::metrics::http::address;
 use crate::observe::keyspace_events;
-use crate::observe::log::Level;
+use crate::observe::log::{Format, Level};
 use std::path::PathBuf;
 
 /// One directive.
@@ -874,6 +875,32 @@ const PROCESS: &[Directive] = &[
         |c| c.logfile.clone(),
         |c, v| {
             c.logfile = v[0].to_owned();
+            Ok(())
+        }
+    ),
+    directive!(
+        "duramen-log-format",
+        true,
+        "Form of log lines. `lines`: Redis's. `json`: an object for each line, with the members `time` (RFC 3339, UTC), \
+         `level`, `pid` and `message`.",
+        |c| c.log_format.word().to_owned(),
+        |c, v| {
+            c.log_format = Format::at(value::one_of(v[0], &Format::WORDS)?);
+            Ok(())
+        }
+    ),
+    directive!(
+        "duramen-metrics",
+        false,
+        "Address for HTTP: `/metrics` for Prometheus, `/health`, `/ready`. IP:PORT, `localhost:PORT`, `*:PORT` for all \
+         addresses, or a port alone, on 127.0.0.1. Port 0: any free port, which the log names. Empty: none. Everybody who \
+         reaches the address may read, without a password or TLS; see docs/metrics.md.",
+        |c| c.metrics.clone(),
+        |c, v| {
+            if !v[0].is_empty() {
+                address(v[0])?;
+            }
+            c.metrics = v[0].to_owned();
             Ok(())
         }
     ),

@@ -20,7 +20,7 @@ pub use rewrite::rewrite;
 
 use crate::memcached::numbering::WORKERS_MAX;
 use crate::observe::keyspace_events::Classes;
-use crate::observe::log::Level;
+use crate::observe::log::{Format, Level};
 use duramen::{Durability, FlushInstruction, IndexKind, MediumKind, OnCorruption, Residence};
 use duramen_structures::Thresholds;
 use policy::Policy;
@@ -100,6 +100,9 @@ pub struct Config {
     pub pidfile: String,
     pub loglevel: Level,
     pub logfile: String,
+    pub log_format: Format,
+    /// Empty: none.
+    pub metrics: String,
     pub enable_debug_command: Allowed,
     pub medium: MediumKind,
     pub flush_instruction: Option<FlushInstruction>,
@@ -256,6 +259,8 @@ impl Default for Config {
             pidfile: String::new(),
             loglevel: Level::Notice,
             logfile: String::new(),
+            log_format: Format::Lines,
+            metrics: String::new(),
             enable_debug_command: Allowed::No,
             medium: MediumKind::Auto,
             flush_instruction: None,

@@ -120,18 +120,19 @@ impl AllCounters {
     /// Sums since they were reset last.
     pub fn sums(&self) -> Sums {
         let reset = self.reset.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut sums = self.ever();
+        let mut sums = self.sums_ever();
         sums.iter_mut().zip(reset.iter()).for_each(|(sum, before)| *sum = sum.saturating_sub(*before));
         sums
     }
 
     /// Resets the counters.
     pub fn reset(&self) {
-        *self.reset.lock().unwrap_or_else(PoisonError::into_inner) = self.ever();
+        *self.reset.lock().unwrap_or_else(PoisonError::into_inner) = self.sums_ever();
         self.evictions.iter().for_each(|count| count.store(0, Relaxed));
     }
 
-    fn ever(&self) -> Sums {
+    /// Sums since the start.
+    pub fn sums_ever(&self) -> Sums {
         std::array::from_fn(|at| self.workers.iter().map(|worker| worker.0[at].get()).sum())
     }
 }

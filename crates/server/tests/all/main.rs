@@ -16,6 +16,7 @@ mod limits;
 mod lists;
 mod memcached;
 mod memcached_rights;
+mod metrics;
 mod panics;
 mod pipelines;
 mod protocol;

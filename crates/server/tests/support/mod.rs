@@ -16,6 +16,8 @@ pub const PACKED: &str = "DURAMEN_TEST_SMALL_COLLECTION_BYTES_MAX";
 /// A running server; dropping it ends it.
 pub struct Server {
     pub port: u16,
+    metrics: Option<std::net::SocketAddr>,
+    in_process: duramen_server::InProcessClient,
     stop: Arc<duramen_server::server::Stop>,
     thread: Option<JoinHandle<Result<(), String>>>,
 }
@@ -46,15 +48,26 @@ impl Server {
             change(&mut config);
             match Started::start(config) {
                 Ok(started) => {
-                    let stop = started.stop();
+                    let (stop, metrics) = (started.stop(), started.metrics_address());
+                    let in_process = started.in_process();
                     let run = move || started.run().map_err(|error| error.to_string());
-                    return Self { port, stop, thread: Some(std::thread::spawn(run)) };
+                    let thread = Some(std::thread::spawn(run));
+                    return Self { port, metrics, in_process, stop, thread };
                 }
                 Err(error) if error.kind() == duramen_server::ErrorKind::Address => {}
                 Err(error) => panic!("{error}"),
             }
         }
         panic!("no free port");
+    }
+
+    /// The address of its metrics, if they are served.
+    pub fn metrics(&self) -> std::net::SocketAddr {
+        self.metrics.unwrap()
+    }
+
+    pub fn in_process(&self) -> &duramen_server::InProcessClient {
+        &self.in_process
     }
 
     pub fn client(&self) -> Client {

@@ -73,6 +73,8 @@ pub struct Held {
     pub name: String,
     /// Bytes of its state.
     pub bytes: usize,
+    /// Keys of its state, in all open windows.
+    pub keys: usize,
     /// Rows that came too late.
     pub late: u64,
     /// Rows without a time, which are in no window.
@@ -378,10 +380,12 @@ impl Program {
         let held = |breaker: &machine::Breaker| Held {
             name: breaker.name.clone(),
             bytes: breaker.states.iter().map(|state| state.bytes()).sum(),
+            keys: breaker.states.iter().map(|state| state.keys()).sum(),
             late: breaker.late,
             timeless: 0,
         };
-        let windows = Held { name: "windows".to_owned(), bytes: 0, late: 0, timeless: self.machine.timeless };
+        let windows =
+            Held { name: "windows".to_owned(), bytes: 0, keys: 0, late: 0, timeless: self.machine.timeless };
         let timeless = (windows.timeless > 0).then_some(windows);
         self.machine.breakers.iter().map(|breaker| held(breaker)).chain(timeless).collect()
     }

@@ -16,7 +16,7 @@ mod workers;
 pub(crate) mod writers;
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -65,6 +65,8 @@ const SAVED_BYTES: usize = 256 << 10;
 pub struct Progress {
     /// Records read.
     pub records: u64,
+    /// Rows that were given to sinks since this run began.
+    pub written: u64,
     /// Records that could not be read and were skipped, as the table's options allow.
     pub skipped: u64,
     /// Time since the job began.
@@ -88,6 +90,8 @@ pub struct Checkpoints {
     pub pause_max: Duration,
     /// The 99th percentile of these times for the last checkpoint.
     pub pause_p99: Duration,
+    /// When the last one was complete; until then, when the run began.
+    pub at: Option<Instant>,
     /// From the beginning of the last checkpoint until it was complete.
     pub took: Duration,
     /// The time of its commit, included in `took`.
@@ -153,13 +157,15 @@ struct Target {
     table: Arc<Table>,
     /// Indexes of the columns that are NOT NULL.
     required: Vec<usize>,
+    /// Rows given to the sink, by all threads.
+    written: Arc<AtomicU64>,
 }
 
 impl Target {
     fn new(sink: Shared, table: &Arc<Table>) -> Target {
         let required = |place: &usize| !table.columns[table.physical[*place]].ty.nullable;
         let required = (0..table.physical.len()).filter(required).collect();
-        Target { sink, table: table.clone(), required }
+        Target { sink, table: table.clone(), required, written: Arc::default() }
     }
 }
 
@@ -168,7 +174,10 @@ impl Output for Target {
         if let Some((row, place)) = rows.find_null(&self.required) {
             return Err(null_refused(&self.table, &row, rows.types(), place));
         }
-        self.sink.lock().take(rows)
+        self.sink.lock().take(rows)?;
+        // Relaxed: a sum that publishes nothing.
+        self.written.fetch_add(rows.len() as u64, Ordering::Relaxed);
+        Ok(())
     }
 }
 
@@ -218,6 +227,8 @@ pub struct Running {
     program: Program,
     feeds: Vec<Feed>,
     sinks: Vec<Shared>,
+    /// Rows given to each sink.
+    written: Vec<Arc<AtomicU64>>,
     lookups: Vec<Lookup>,
     records: u64,
     /// Records that had been read when this run began.
@@ -378,12 +389,13 @@ impl Running {
         let named: Vec<Arc<Table>> = sinks.iter().flat_map(Sink::tables).collect();
         writers::check(sinks, &named, place)?;
         let mut opened: Vec<Shared> = Vec::new();
-        let mut targets: Vec<Target> = Vec::new();
+        let (mut targets, mut written) = (Vec::<Target>::new(), Vec::new());
         for (number, (sink, first)) in sinks.iter().zip(writers::of(sinks)).enumerate() {
             if first == number {
                 let take = connectors::open_sink(sink, number, place)?;
                 opened.push(Shared(Arc::new(Mutex::new(take))));
                 targets.push(Target::new(opened[opened.len() - 1].clone(), &sink.table));
+                written.extend(targets.last().map(|target| target.written.clone()));
             } else {
                 targets.push(targets[first].clone());
             }
@@ -513,7 +525,7 @@ impl Running {
                     phase: Phase::Idle,
                     refused: None,
                     pauses: Vec::new(),
-                    checkpoints: Checkpoints::default(),
+                    checkpoints: Checkpoints { at: Some(Instant::now()), ..Checkpoints::default() },
                 })
             }
         };
@@ -522,6 +534,7 @@ impl Running {
             program,
             feeds,
             sinks,
+            written,
             lookups,
             records,
             before: records,
@@ -570,6 +583,7 @@ impl Running {
         waits.extend(self.sinks.iter().filter_map(|sink| sink.lock().waits()));
         Progress {
             records,
+            written: self.written.iter().map(|written| written.load(Ordering::Relaxed)).sum(),
             skipped,
             elapsed: self.began.elapsed(),
             watermark,
@@ -970,7 +984,7 @@ impl Keeping {
         self.checkpoints.pause_p99 =
             self.pauses.get(self.pauses.len() * 99 / 100).copied().unwrap_or(self.checkpoints.pause_p99);
         self.pauses.clear();
-        self.checkpoints.count += 1;
+        (self.checkpoints.count, self.checkpoints.at) = (self.checkpoints.count + 1, Some(Instant::now()));
         self.checkpoints.took = self.begun.elapsed();
         self.checkpoints.commit = done.commit;
         self.checkpoints.bytes = done.bytes;

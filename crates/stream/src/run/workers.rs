@@ -371,6 +371,7 @@ impl Workers {
                 match all.get_mut(at) {
                     Some(sum) => {
                         sum.bytes += held.bytes;
+                        sum.keys += held.keys;
                         sum.late += held.late;
                         sum.timeless += held.timeless;
                     }

@@ -62,6 +62,10 @@ impl State for Memory {
         self.open.values().chain(&self.spare).map(|table| table.held()).sum()
     }
 
+    fn keys(&self) -> usize {
+        self.open.values().map(|table| table.count()).sum()
+    }
+
     fn copies(&self) -> usize {
         let left: usize = self.left.iter().map(Left::copies).sum();
         left + self.open.values().map(|table| table.copies()).sum::<usize>()

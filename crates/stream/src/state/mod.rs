@@ -66,6 +66,9 @@ pub trait State {
     /// Bytes allocated, in use or not.
     fn bytes(&self) -> usize;
 
+    /// Entries in use, in all open windows.
+    fn keys(&self) -> usize;
+
     /// Bytes of pages that were copied and wait to be written out.
     fn copies(&self) -> usize;
 

@@ -68,6 +68,23 @@ impl HistogramSums {
         reached.map_or(0, highest)
     }
 
+    /// How many times are above the bound before and at most each of these bounds, which ascend, and how many are above
+    /// all of them. A bucket that contains a bound counts above it, so the counts are exact within one part in 128.
+    pub fn buckets(&self, bounds_nanos: &[u64]) -> Vec<u64> {
+        let mut at = 0;
+        let mut counts: Vec<u64> = Vec::with_capacity(bounds_nanos.len() + 1);
+        for bound in bounds_nanos {
+            let mut sum = 0;
+            while at < self.0.len() && highest(at) <= *bound {
+                sum += self.0[at];
+                at += 1;
+            }
+            counts.push(sum);
+        }
+        counts.push(self.0.get(at..).unwrap_or_default().iter().sum());
+        counts
+    }
+
     /// Powers of two of about a microsecond, and how many times were no longer, where that is more than at the one before.
     pub fn distribution(&self) -> Vec<(u64, u64)> {
         let (mut steps, mut so_far, mut at) = (Vec::new(), 0, 0);
@@ -119,5 +136,8 @@ mod tests {
         assert_eq!(sums(&[5_000_000]).percentile(50.0), highest(index(NANOS_MAX)));
         assert_eq!(sums(&[5_000_000]).distribution().len(), 1);
         assert_eq!(HistogramSums::default().percentile(50.0), 0);
+        assert_eq!(many.buckets(&[2_500, 5_100, 10_000, 15_000]), [1, 3, 4, 0, 1]);
+        assert_eq!(many.buckets(&[]), [9]);
+        assert_eq!(HistogramSums::default().buckets(&[1, 2]), [0, 0, 0]);
     }
 }

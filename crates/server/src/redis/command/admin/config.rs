@@ -233,6 +233,7 @@ fn effect(
     if after.loglevel != before.loglevel {
         log::set_level(after.loglevel);
     }
+    log::set_format(after.log_format);
     Ok(())
 }
 
