@@ -25,6 +25,7 @@
 //! | `datafusion` | random SQL over random streams gives DataFusion's results |
 //! | `flink` | expressions give Flink's results, which the tests of SQL contain |
 //! | `linear` | SQL scripts with ten thousand of anything take time in proportion |
+//! | `metrics` | every alert fires when it is provoked, and every query of the dashboard returns data |
 //! | `kafka` | jobs over a real broker lose and repeat nothing, even if a job or the broker is killed |
 //! | `nexmark` | with `--compare`: Nexmark's queries give DataFusion's results; without, it measures both |
 //! | `hit-ratio` | none: it measures the hit ratio of caches with a memory limit |
@@ -51,6 +52,7 @@ mod flink;
 mod hit_ratio;
 mod kafka;
 mod linear;
+mod metrics;
 mod millions;
 mod nexmark;
 mod order;
@@ -92,7 +94,7 @@ enum Check {
         #[arg(long)]
         wrap: bool,
     },
-    /// Writes the generated parts of docs/configuration.md and docs/sql/, which tests compare
+    /// Writes the generated parts of docs/configuration.md, docs/metrics.md and docs/sql/, which tests compare
     Docs,
     /// Sends the same commands to redis-server and to duramen serve, and compares the replies
     SideBySide(side_by_side::Settings),
@@ -109,6 +111,8 @@ enum Check {
     Flink(flink::Settings),
     /// Measures SQL scripts with many of one thing, and with four times as many
     Linear(linear::Settings),
+    /// Starts a real Prometheus: each alert is provoked, and each query of the dashboard returns data
+    Metrics(metrics::Settings),
     /// Measures Nexmark's queries, hand-written loops and DataFusion, which it installs, and prints a table
     Nexmark(nexmark::Settings),
     /// Fetches Apache Kafka, and runs the tests of the SQL connectors to it, with kills of jobs and brokers
@@ -249,6 +253,7 @@ fn run(check: Check) -> Result<bool> {
         Check::Nexmark(settings) => nexmark::run(&repository(), &settings),
         Check::Flink(settings) => flink::run(&repository(), &settings),
         Check::Linear(settings) => linear::run(&repository(), &settings),
+        Check::Metrics(settings) => metrics::run(&repository(), settings),
         Check::Kafka(settings) => kafka::run(&repository(), &settings),
         Check::Torture(settings) => torture::run(&settings),
         Check::PowerCut(settings) => power_cut::run(&settings),
@@ -290,7 +295,11 @@ fn run(check: Check) -> Result<bool> {
 /// Runs the tests that compare the generated parts of documents, in the mode that writes them.
 fn docs() -> Result<bool> {
     let mut written = true;
-    for (package, tests) in [("duramen-server", "config::document"), ("duramen-stream", "document::")] {
+    for (package, tests) in [
+        ("duramen-server", "config::document"),
+        ("duramen-server", "metrics::document"),
+        ("duramen-stream", "document::"),
+    ] {
         let mut cargo = std::process::Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
         cargo.current_dir(repository()).env("DURAMEN_BLESS", "1");
         cargo.args(["test", "--quiet", "--package", package, "--lib", tests]);

@@ -184,3 +184,92 @@ fn two_stop_signals_at_once_end_cleanly_and_small_faults_of_a_start_are_logged()
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refused.status.code() == Some(2) && said.contains("the smallest store on this medium"), "{said}");
 }
+
+/// A server with these options, in the directory.
+fn start(directory: &Path, options: &[&str], stdout: Stdio, environment: &[(&str, String)]) -> Server {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_duramen"));
+    command.args(["serve", "--port", "0", "--unixsocket", "socket"]).args(options);
+    let child =
+        command.envs(environment.iter().cloned()).current_dir(directory).stdout(stdout).spawn().unwrap();
+    Server { child, directory: directory.to_owned() }
+}
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn signal(server: &Server, name: &str) {
+    let pid = server.child.id().to_string();
+    assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+}
+
+#[test]
+fn a_rotated_log_goes_on_in_a_new_file_and_json_lines_are_objects() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path();
+    let mut server = start(dir, &["--logfile", "log", "--log-format", "json"], Stdio::null(), &[]);
+    let has = |file: &str, text: &str| fs::read_to_string(dir.join(file)).is_ok_and(|log| log.contains(text));
+    until("it is ready", || has("log", "ready; try"));
+    fs::rename(dir.join("log"), dir.join("log.1")).unwrap();
+    signal(&server, "HUP");
+    let mut client = server.client();
+    assert!(ask(&mut client, "AUTH nobody wrong").starts_with("-WRONGPASS"));
+    until("a new file", || has("log", "failed to log in as 'nobody'"));
+    assert!(!has("log.1", "nobody"));
+    // A text of several lines stays one line.
+    assert_eq!(ask(&mut client, "CONFIG SET duramen-log-format lines"), "+OK\r\n");
+    assert_eq!(ask(&mut client, "CONFIG SET log-format json").split(' ').next(), Some("-ERR"));
+    signal(&server, "TERM");
+    assert!(server.child.wait().unwrap().success());
+    let log = fs::read_to_string(dir.join("log.1")).unwrap()
+        + fs::read_to_string(dir.join("log")).unwrap().lines().next().unwrap();
+    for line in log.lines() {
+        let object: serde_json::Value =
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        let members: Vec<&str> = object.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(members, ["time", "level", "pid", "message"], "{line}");
+        let time = object["time"].as_str().unwrap();
+        assert!(time.len() == "2026-11-24T10:00:00.123Z".len() && time.ends_with('Z'), "{line}");
+        assert!(["notice", "warning"].contains(&object["level"].as_str().unwrap()), "{line}");
+        assert_eq!(object["pid"], server.child.id(), "{line}");
+    }
+    assert!(log.lines().count() > 5, "{log}");
+    server.await_line("ended: the store is closed cleanly");
+}
+
+#[test]
+fn lines_for_the_journal_have_priorities_and_other_streams_have_none() {
+    use std::os::fd::OwnedFd;
+    use std::os::unix::fs::MetadataExt;
+    for is_named in [true, false] {
+        let directory = tempfile::tempdir().unwrap();
+        let dir = directory.path();
+        let (mut journal, theirs) = UnixStream::pair().unwrap();
+        let theirs = OwnedFd::from(theirs);
+        let found = fs::File::from(theirs.try_clone().unwrap()).metadata().unwrap();
+        let inode = found.ino() + u64::from(!is_named);
+        let named = [("JOURNAL_STREAM", format!("{}:{inode}", found.dev()))];
+        let mut server = start(dir, &["--enable-debug-command", "yes"], Stdio::from(theirs), &named);
+        until("it listens", || UnixStream::connect(dir.join("socket")).is_ok());
+        let mut client = server.client();
+        assert!(ask(&mut client, "DEBUG PANIC").starts_with("-ERR internal error"));
+        signal(&server, "TERM");
+        server.child.wait().unwrap();
+        let mut log = String::new();
+        journal.read_to_string(&mut log).unwrap();
+        assert!(log.contains("ended: the store is closed cleanly") && log.contains("panicked"), "{log}");
+        for line in log.lines() {
+            let is_further = line.trim_start_matches(['<', '4', '5', '>']).starts_with("  ");
+            let wanted = match is_named {
+                true if is_further || line.contains(" # ") => "<4>",
+                true => "<5>",
+                false => "",
+            };
+            assert!(line.starts_with(wanted) && line.starts_with('<') == is_named, "{line}");
+        }
+    }
+}

@@ -13,4 +13,6 @@ mod import;
 mod log;
 mod memcached;
 #[cfg(feature = "sql")]
+mod metrics;
+#[cfg(feature = "sql")]
 mod sql;

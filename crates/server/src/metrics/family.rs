@@ -77,7 +77,7 @@ pub enum Source {
     Process(fn(&Facts, &mut Samples)),
     /// An open store with its clients.
     Server(fn(&ServerFacts<'_>, &mut Samples)),
-    /// Each job of SQL; the label `job` is its name.
+    /// Each job of SQL; the label `sql_job` is its name. (Prometheus itself sets a label `job`.)
     Job(fn(&JobReport) -> Option<Number>),
     /// The same with one more label.
     JobSamples(fn(&JobReport, &mut Samples)),

@@ -96,3 +96,40 @@ impl Site for Arc<Observed> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_loads_or_closes_is_healthy_and_not_ready() {
+        let observed = Observed::new(Phase::Loading);
+        let get = |path: &str| {
+            let path = path.to_owned();
+            let accept = "application/openmetrics-text".to_owned();
+            let response = observed.answer(&Request {
+                is_head: false,
+                path,
+                query: String::new(),
+                accept,
+                closes: false,
+            });
+            (response.status, response.body)
+        };
+        for (phase, why) in [(Phase::Loading, "loading: "), (Phase::Closing, "shutting down: ")] {
+            observed.enter(phase);
+            let (status, body) = get("/ready");
+            assert!(status == Status::Unavailable && body.starts_with(why), "{body}");
+            assert_eq!(get("/health").0, Status::Ok);
+            let (status, body) = get("/metrics");
+            assert!(
+                status == Status::Ok && body.contains("\nduramen_ready 0\n") && body.ends_with("# EOF\n"),
+                "{body}"
+            );
+            assert!(!body.contains("duramen_clients"), "{body}");
+        }
+        observed.enter(Phase::Jobs(Arc::default()));
+        assert_eq!(get("/ready").0, Status::Ok);
+        assert_eq!(get("/console").0, Status::NotFound);
+    }
+}

@@ -320,6 +320,15 @@ fn slow_clients_end_and_block_nobody() {
     deaf.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
     let request = b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n".repeat(1000);
     let _ = deaf.write_all(&request);
+    // And one that reads as fast as it asks, thousands of times in one packet.
+    let mut greedy = connect(address);
+    let mut reader = greedy.try_clone().unwrap();
+    let asks = std::thread::spawn(move || {
+        greedy.write_all(&b"HEAD /metrics HTTP/1.1\r\nHost: a\r\n\r\n".repeat(5000))
+    });
+    let reads = std::thread::spawn(move || {
+        (0..5000).map(|_| answer(&mut reader, true).0).all(|status| status == 200)
+    });
     let begun = Instant::now();
     for _ in 0..20 {
         assert_eq!(get(address, "/metrics", "text/plain").0, 200);
@@ -329,6 +338,8 @@ fn slow_clients_end_and_block_nobody() {
     assert_eq!(status, 408);
     assert_eq!(silent.read(&mut [0; 8]).unwrap(), 0);
     assert!((4..12).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+    asks.join().unwrap().unwrap();
+    assert!(reads.join().unwrap());
 }
 
 #[test]

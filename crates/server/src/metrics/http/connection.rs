@@ -50,6 +50,8 @@ pub struct Connection {
 pub enum Next {
     /// It waits for the client.
     Waits,
+    /// It has been answered once, and may have sent another request: others come first.
+    GoesOn,
     /// It is closed.
     Closes,
 }
@@ -66,15 +68,17 @@ impl Connection {
         self.deadline
     }
 
-    /// The socket is ready, or may be: goes on as far as that does not block.
+    /// The socket is ready, or may be: goes on as far as that does not block, and no further than one answer.
     pub fn ready(&mut self, site: &dyn Site, now: Instant) -> Next {
         loop {
+            let was_writing = matches!(self.phase, Phase::Writing { .. });
             let went = match &mut self.phase {
                 Phase::Reading => self.read(site, now),
                 Phase::Writing { .. } => self.write(now),
                 Phase::Ending { .. } => self.drop_input(),
             };
             match went {
+                Ok(true) if was_writing && matches!(self.phase, Phase::Reading) => return Next::GoesOn,
                 Ok(true) => {}
                 Ok(false) => return Next::Waits,
                 Err(Ended) => return Next::Closes,

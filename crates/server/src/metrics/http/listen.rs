@@ -74,8 +74,15 @@ impl Listening {
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE).map_err(refused)?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKE).map_err(refused)?);
         let ends = Arc::new(AtomicBool::new(false));
-        let thread =
-            Thread { poll, listener, site, ends: Arc::clone(&ends), connections: HashMap::new(), next: 0 };
+        let thread = Thread {
+            poll,
+            listener,
+            site,
+            ends: Arc::clone(&ends),
+            connections: HashMap::new(),
+            going: Vec::new(),
+            next: 0,
+        };
         let thread =
             std::thread::Builder::new().name("duramen-metrics".to_owned()).spawn(move || thread.run());
         Ok(Self { address, waker, ends, thread: Some(thread.map_err(refused)?) })
@@ -105,6 +112,8 @@ struct Thread {
     site: Box<dyn Site>,
     ends: Arc<AtomicBool>,
     connections: HashMap<usize, Connection>,
+    /// Those that go on without an event.
+    going: Vec<usize>,
     next: usize,
 }
 
@@ -113,7 +122,12 @@ impl Thread {
         let mut events = Events::with_capacity(CONNECTIONS_MAX + 2);
         let mut retry = false;
         while !self.ends.load(Ordering::Acquire) {
-            let polled = self.poll.poll(&mut events, Some(if retry { RETRY } else { LOOK }));
+            let pause = match (self.going.is_empty(), retry) {
+                (false, _) => Duration::ZERO,
+                (true, true) => RETRY,
+                (true, false) => LOOK,
+            };
+            let polled = self.poll.poll(&mut events, Some(pause));
             match polled {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 // Without events every connection is looked at once a second.
@@ -122,6 +136,7 @@ impl Thread {
             }
             let now = Instant::now();
             let mut accepts = std::mem::take(&mut retry);
+            std::mem::take(&mut self.going).into_iter().for_each(|number| self.ready(number, now));
             for event in &events {
                 match event.token() {
                     LISTENER => accepts = true,
@@ -175,16 +190,18 @@ impl Thread {
     }
 
     fn ready(&mut self, number: usize, now: Instant) {
-        let site = &*self.site;
-        let ended = self.connections.get_mut(&number).is_some_and(|it| it.ready(site, now) == Next::Closes);
-        if ended {
-            self.connections.remove(&number);
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        match connection.ready(&*self.site, now) {
+            Next::Waits => {}
+            Next::GoesOn if self.going.contains(&number) => {}
+            Next::GoesOn => self.going.push(number),
+            Next::Closes => drop(self.connections.remove(&number)),
         }
     }
 
     fn expire(&mut self, now: Instant) {
         let site = &*self.site;
-        self.connections.retain(|_, it| it.deadline() > now || it.expire(site, now) == Next::Waits);
+        self.connections.retain(|_, it| it.deadline() > now || it.expire(site, now) != Next::Closes);
     }
 }
 

@@ -27,7 +27,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "sql_job_state",
         kind: Kind::Gauge,
-        labels: &["job", "state"],
+        labels: &["sql_job", "state"],
         help: "1 for the state that the job is in: starting, running, finished, stopped, failed.",
         info: &["duramen_job_*"],
         source: Source::JobSamples(states),

@@ -149,7 +149,7 @@ const fn job(
     help: &'static str,
     number: fn(&JobReport) -> Option<Number>,
 ) -> Family {
-    Family { name, kind, labels: &["job"], help, info: &["duramen_job_*"], source: Source::Job(number) }
+    Family { name, kind, labels: &["sql_job"], help, info: &["duramen_job_*"], source: Source::Job(number) }
 }
 
 /// Whether a name has the letters of a pattern, in which a star stands for any.

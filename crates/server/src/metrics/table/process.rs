@@ -1,7 +1,8 @@
 //! The process and its memory, in every phase.
 
 use super::{Family, Kind, process};
-use crate::clients::unix_seconds;
+use crate::clients::unix_millis;
+use std::sync::OnceLock;
 
 pub const FAMILIES: &[Family] = &[
     process("build", Kind::Gauge, &["version"], &[], "1, with the version of the program.", |_, s| {
@@ -16,7 +17,11 @@ pub const FAMILIES: &[Family] = &[
         &[],
         &["uptime_in_seconds", "uptime_in_days"],
         "Unix time at which the process started.",
-        |f, s| s.set(unix_seconds() as f64 - f.process.age_seconds),
+        |f, s| {
+            // Computed once: the clock may be set, and the process does not start again by that.
+            static START: OnceLock<f64> = OnceLock::new();
+            s.set(*START.get_or_init(|| (unix_millis() as f64 / 1e3 - f.process.age_seconds).round()));
+        },
     ),
     process(
         "process_cpu_seconds",
