@@ -197,7 +197,7 @@ impl Started {
             }
         }
         if let Some(metrics) = &started.metrics {
-            metrics.observed.enter(Phase::Serving(Arc::clone(&started.server)));
+            metrics.observed.enter(Phase::Server(Arc::clone(&started.server)));
         }
         Ok(started)
     }

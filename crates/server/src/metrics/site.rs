@@ -13,7 +13,7 @@ pub enum Phase {
     /// The store is opened, and recovered if it must be.
     Loading,
     /// Clients are served.
-    Serving(Arc<Server>),
+    Server(Arc<Server>),
     /// Clients are gone, and the store is closed.
     Closing,
     /// Jobs of SQL run, and no server.
@@ -45,7 +45,7 @@ impl Observed {
         let phase = self.phase();
         let is_ready = why_not_ready(&phase).is_none();
         let facts = match &*phase {
-            Phase::Serving(server) => {
+            Phase::Server(server) => {
                 Facts::now(Some((server, &self.blocks)), is_ready, server.hosted_jobs.reports())
             }
             Phase::Jobs(jobs) => Facts::now(None, is_ready, jobs.reports()),
@@ -66,7 +66,7 @@ fn why_not_ready(phase: &Phase) -> Option<String> {
         }
         Phase::Closing => return Some("shutting down: the store is being closed".to_owned()),
         Phase::Jobs(_) => return None,
-        Phase::Serving(server) => server,
+        Phase::Server(server) => server,
     };
     if server.stop.is_requested() {
         return Some("shutting down: clients are being disconnected".to_owned());

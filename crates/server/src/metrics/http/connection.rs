@@ -9,7 +9,7 @@
 //! *Ending*: our side is shut down, and what the client still sends is read and dropped. If the socket were closed with
 //! unread bytes, the kernel would reset the connection and the client might lose the answer.
 
-use super::listen::Site;
+use super::handler::Site;
 use super::request::{HEAD_BYTES_MAX, Parsed, parse};
 use super::response::{Response, Status};
 use mio::net::TcpStream;

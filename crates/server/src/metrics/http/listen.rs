@@ -1,8 +1,7 @@
 //! The address, and the thread that serves it.
 
 use super::connection::{Connection, Next};
-use super::request::Request;
-use super::response::Response;
+use super::handler::Site;
 use crate::error::{Error, ErrorKind};
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -25,12 +24,6 @@ const WAKE: Token = Token(usize::MAX - 1);
 const LOOK: Duration = Duration::from_secs(1);
 /// When no place is free, or after an error of accept such as too many open files.
 const RETRY: Duration = Duration::from_millis(100);
-
-/// What is served.
-pub trait Site: Send {
-    /// The answer to a request, at once: it holds up all others.
-    fn answer(&self, request: &Request) -> Response;
-}
 
 /// The addresses that `text` names: `IP:PORT`, `[IP]:PORT`, `localhost:PORT`, `*:PORT` for all, or a port on loopback.
 ///

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`request`] | the head of a request, read by `httparse`, the parser of hyper |
 //! | [`response`] | an answer and its bytes |
+//! | [`handler`] | the interface to what answers |
 //! | [`connection`] | one connection and its deadlines |
 //! | [`listen`] | addresses, the thread, and which connection is closed when there are too many |
 //!
@@ -14,10 +15,12 @@
 //! never read; such a connection is closed after the answer.
 
 mod connection;
+mod handler;
 mod listen;
 mod request;
 mod response;
 
-pub use listen::{Listening, Site, address};
+pub use handler::Site;
+pub use listen::{Listening, address};
 pub use request::{HEAD_BYTES_MAX, Request};
 pub use response::{Response, Status};

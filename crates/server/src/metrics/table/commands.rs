@@ -26,6 +26,9 @@ const BOUNDS_NANOS: [u64; 18] = [
     500_000_000,
 ];
 
+/// Errors of alert rules. They have a series from the start: otherwise the first one is no growth.
+const ALERTED: [&str; 4] = ["CORRUPT", "MISCONF", "OOM", "WRONGPASS"];
+
 /// Commands and subcommands that a client called: with the number of each.
 fn called<'a>(
     f: &'a ServerFacts<'_>,
@@ -93,7 +96,11 @@ pub const FAMILIES: &[Family] = &[
         &["code"],
         &["errorstat_*", "acl_access_denied_auth"],
         "Error replies by their first word, at most 128 of them.",
-        |f, s| f.totals.errors.iter().for_each(|(code, count)| s.labelled([code], *count)),
+        |f, s| {
+            f.totals.errors.iter().for_each(|(code, count)| s.labelled([code], *count));
+            let missing = ALERTED.iter().filter(|code| !f.totals.errors.contains_key(**code));
+            missing.for_each(|code| s.labelled([code], 0u64));
+        },
     ),
     server("error_replies", Kind::Counter, &[], &["total_error_replies"], "Error replies.", |f, s| {
         s.set(f.totals.error_replies);

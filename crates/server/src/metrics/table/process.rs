@@ -20,7 +20,7 @@ pub const FAMILIES: &[Family] = &[
         |f, s| {
             // Computed once: the clock may be set, and the process does not start again by that.
             static START: OnceLock<f64> = OnceLock::new();
-            s.set(*START.get_or_init(|| (unix_millis() as f64 / 1e3 - f.process.age_seconds).round()));
+            s.set(*START.get_or_init(|| unix_millis() as f64 / 1e3 - f.process.age_seconds));
         },
     ),
     process(
