@@ -1,5 +1,7 @@
 //! The metrics by HTTP: what is served, to whom, and that no client holds up another.
 
+#![allow(clippy::panic)] // A panic here is a failed test.
+
 use crate::support::{Client, Server, eventually};
 use duramen_server::metrics::table::{NOT_EXPORTED, families, matches};
 use std::collections::{BTreeMap, BTreeSet};
