@@ -63,6 +63,19 @@ impl Metrics {
     }
 }
 
+/// Drops the server once nobody else has it: a call of a listener may still be under way in the store's thread.
+fn drop_alone(mut server: Arc<Server>) {
+    const CALL_TIME_MAX: Duration = Duration::from_secs(10);
+    let begun = Instant::now();
+    while begun.elapsed() < CALL_TIME_MAX {
+        match Arc::try_unwrap(server) {
+            Ok(_) => return,
+            Err(shared) => server = shared,
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Damaged places that the log of a start lists; `duramen check` lists all.
 const DAMAGE_TOLD_MAX: usize = 20;
 
@@ -294,7 +307,7 @@ impl Started {
         store.set_on_expired(None);
         store.set_on_due(None);
         self.server.log_damage_at_end();
-        drop(self.server);
+        drop_alone(self.server);
         // With `manual` durability nothing else would commit: a clean shutdown is one of the requested commits.
         let closed = store.commit().and_then(|()| Ok(store.close()?));
         if let Some(error) = failed {
