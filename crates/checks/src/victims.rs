@@ -89,7 +89,7 @@ fn a_block_whose_class_rises_while_the_sets_above_it_are_renewed_is_found() {
 
 #[test]
 fn two_writers_leave_a_block_in_its_class() {
-    check(3, &[], || {
+    check(2, &[], || {
         let blocks = table();
         seal(&blocks, 17);
         let writer = |bytes| {

@@ -18,8 +18,9 @@ const PACK_SHARE: u64 = 4;
 /// A block with that share of room, and less than a fifth after its records, has at least so many percent of dead bytes:
 /// see `Blocks::look`.
 const PACK_DEAD_PERCENT: u64 = 5;
-/// Filling the compactor's own block, and clearing a run, look at so many extents at once.
-const WINDOW_EXTENTS: u32 = 1 << 16;
+/// Filling the compactor's own block, and clearing a run, look at so many times the extents of one search: 65,536, in a
+/// millisecond.
+const WINDOW_SEARCHES: u32 = 8;
 
 /// The result of packing.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -98,7 +99,7 @@ impl<M: Medium> Maintenance<M> {
         self.log().blocks.look(least, true, most as usize, |extent, block| {
             let bytes = self.log().blocks.bytes(block);
             let room = bytes.saturating_sub(block::HEADER_BYTES + u64::from(block.live_sealed()));
-            if room < bytes / PACK_SHARE || held.contains(&extent) {
+            if room < bytes / PACK_SHARE || block.is_pinned() || held.contains(&extent) {
                 return ControlFlow::Continue(());
             }
             roomy.push((room, bytes, extent));
@@ -127,29 +128,35 @@ impl<M: Medium> Maintenance<M> {
         })
     }
 
+    fn window(&self) -> u32 {
+        self.records.tuning.choose_extents.max(1).saturating_mul(WINDOW_SEARCHES)
+    }
+
     /// Fills the compactor's own block with the live records of whole other blocks, which frees their extents and takes
     /// none. Returns the bytes moved. That block is open, so no other writer would use its room.
     fn fill_own(&self, compactor: &mut Compactor, held: &HashSet<Extent>) -> Result<u64> {
         let room = compactor.copier.appender.room();
-        let mut fitting = Vec::new();
-        // The next part of a large store: a writer that still has no room comes again.
-        let extents = self.log().space().extents();
-        let from = if compactor.fill_at < extents { compactor.fill_at } else { 0 };
-        compactor.fill_at = from.saturating_add(WINDOW_EXTENTS);
-        for (extent, block, state) in self.log().blocks.walk(from..extents.min(compactor.fill_at)) {
-            let live = u64::from(block.live_sealed());
-            if state == Use::Sealed && live <= room && !held.contains(&extent) {
-                fitting.push((live, extent));
+        let (extents, mut looked, mut moved) = (self.log().space().extents(), 0, 0);
+        // The next part of a large store where that helps.
+        while looked < extents && moved == 0 {
+            let from = if compactor.fill_at < extents { compactor.fill_at } else { 0 };
+            let to = from.saturating_add(self.window()).min(extents);
+            (compactor.fill_at, looked) = (to, looked + (to - from));
+            let mut fitting = Vec::new();
+            for (extent, block, state) in self.log().blocks.walk(from..to) {
+                let live = u64::from(block.live_sealed());
+                if state == Use::Sealed && live <= room && !block.is_pinned() && !held.contains(&extent) {
+                    fitting.push((live, extent));
+                }
             }
-        }
-        fitting.sort_unstable_by_key(|&(live, _)| std::cmp::Reverse(live));
-        let mut moved = 0;
-        for (live, extent) in fitting {
-            if self.fits_own(compactor, live, self.log().blocks.at(extent).extents())
-                && self.log().blocks.at(extent).retire()
-                && self.move_out(compactor, extent, None)?
-            {
-                moved += live;
+            fitting.sort_unstable_by_key(|&(live, _)| std::cmp::Reverse(live));
+            for (live, extent) in fitting {
+                if self.fits_own(compactor, live, self.log().blocks.at(extent).extents())
+                    && self.log().blocks.at(extent).retire()
+                    && self.move_out(compactor, extent, None)?
+                {
+                    moved += live;
+                }
             }
         }
         Ok(moved)
@@ -226,12 +233,11 @@ impl<M: Medium> Maintenance<M> {
         let mut looked = 0;
         while looked < all {
             let from = if compactor.clear_at < all { compactor.clear_at } else { 0 };
-            let to = from.saturating_add(WINDOW_EXTENTS).min(all);
+            let to = from.saturating_add(self.window()).min(all);
             // The next part begins within this one, so that no run is in none of them.
-            compactor.clear_at = if to < all { to - extents.min(WINDOW_EXTENTS / 2) } else { to };
+            compactor.clear_at = if to < all { to - extents.min((to - from) / 2) } else { to };
             looked += compactor.clear_at - from;
             if let Some(run) = self.clearable_in(from..to, extents, &held) {
-                compactor.clear_at = from;
                 return Some(run);
             }
         }

@@ -228,7 +228,8 @@ fn a_choice_among_ten_million_blocks_looks_at_few_of_them() {
     }
     let each = (resident() - before) as f64 / f64::from(BLOCKS);
     println!("{each:.2} bytes an entry; opened and sealed in {:?}", begun.elapsed());
-    assert!(each < 32.5, "{each} bytes an entry");
+    // And what the allocator adds to each chunk of 4,096: a page.
+    assert!(each < 33.5, "{each} bytes an entry");
     let choose = |what: &str, least: u64, found_least: usize, most: usize| {
         let mut found = 0;
         let begun = Instant::now();
