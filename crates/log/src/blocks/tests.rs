@@ -251,7 +251,7 @@ fn a_choice_among_ten_million_blocks_looks_at_few_of_them() {
     // Each tenth, spread over all classes.
     let begun = Instant::now();
     for extent in (0..BLOCKS).step_by(10) {
-        blocks.live_sub(at(extent), u64::from(extent / 10 * 7919 % 1000) * 189);
+        blocks.live_sub(at(extent), u64::from(extent / 10) * 7919 % 1000 * 189);
     }
     println!("a million blocks lose a part of their live bytes in {:?}", begun.elapsed());
     choose("each tenth has dead bytes", 5, 128, 8192 + GROUP);
