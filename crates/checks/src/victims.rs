@@ -1,6 +1,6 @@
 //! Where the compactor finds blocks by their dead share, while writers make records dead.
 
-use crate::Planted::Relaxed;
+use crate::Planted::{self, Relaxed};
 use crate::check;
 use duramen_log::blocks::{Blocks, Class};
 use duramen_log::format::{Extent, Generation, Secret, block};
@@ -38,16 +38,12 @@ fn found(blocks: &Blocks, percent: u64) -> Vec<u32> {
     found
 }
 
-fn orders() -> [crate::Planted; 2] {
-    [
-        Relaxed("log/src/blocks/victims.rs", "self.0.fetch_or(classes, AcqRel)"),
-        Relaxed("log/src/blocks/victims.rs", "self.0.swap(0, AcqRel)"),
-    ]
-}
+const ADDED: Planted = Relaxed("log/src/blocks/victims.rs", "self.0.fetch_or(classes, AcqRel)");
+const TAKEN: Planted = Relaxed("log/src/blocks/victims.rs", "self.0.swap(0, AcqRel)");
 
 #[test]
 fn a_block_whose_class_rises_while_its_group_is_looked_at_is_found() {
-    check(3, &orders(), || {
+    check(3, &[ADDED, TAKEN], || {
         let blocks = table();
         // One of the same group was in the class before, so the look takes that class away.
         for extent in [17, 18] {
@@ -68,7 +64,7 @@ fn a_block_whose_class_rises_while_its_group_is_looked_at_is_found() {
 
 #[test]
 fn a_block_whose_class_rises_while_the_sets_above_it_are_renewed_is_found() {
-    check(3, &orders(), || {
+    check(3, &[ADDED, TAKEN], || {
         let blocks = table();
         // In another group of the same chunk.
         for extent in [17, 22] {

@@ -570,7 +570,7 @@ impl Blocks {
     }
 
     /// The block that holds the byte at `offset`, and its first extent.
-    #[inline]
+    #[inline(always)]
     pub fn block_of(&self, offset: u64) -> (Extent, &Block) {
         let extent = (offset / self.extent_bytes) as u32;
         let entry = self.entry(Extent(extent));
@@ -578,6 +578,12 @@ impl Blocks {
         if span & INNER == 0 {
             return (Extent(extent), entry);
         }
+        self.first_of(extent, span)
+    }
+
+    /// The block of an inner extent with this span.
+    #[inline(never)]
+    fn first_of(&self, extent: u32, span: u32) -> (Extent, &Block) {
         let first = Extent(extent - (span & !INNER));
         (first, self.entry(first))
     }
@@ -727,7 +733,7 @@ impl Blocks {
             if next == now {
                 return;
             }
-            // Before its class is added: see `victims`, invariant 1.
+            // The live bytes are fewer already, and the look of the compactor goes by them: see `victims`, invariant 1.
             match block.live.compare_exchange_weak(now.0, next.0, Relaxed, Relaxed) {
                 Ok(_) => return self.add_classes(extent, class.bit()),
                 Err(other) => now = Counts(other),
@@ -837,6 +843,9 @@ impl Blocks {
         let mut now = Counts(block.live.load(Relaxed));
         while now.is_listed() {
             let (class, next) = self.class_of(block, now);
+            if next == now {
+                return self.classes(block, class);
+            }
             match block.live.compare_exchange_weak(now.0, next.0, Relaxed, Relaxed) {
                 Ok(_) => return self.classes(block, class),
                 Err(other) => now = Counts(other),

@@ -144,10 +144,12 @@ impl<M: Medium> Maintenance<M> {
         let share = looked_most.min(extents) / CHOOSE_SHARE;
         let most = (2 * ROUND_BYTES / self.log().extent_bytes + 1).max(u64::from(share)) as usize;
         let most = most.max(2 * copiers * BLOCKS_EACH);
+        if candidates.len() > most {
+            candidates.select_nth_unstable_by_key(most, best);
+            candidates.truncate(most);
+        }
         candidates.sort_unstable_by_key(best);
-        // A block whose class rises meanwhile is seen twice.
-        candidates.dedup_by_key(|&mut (_, extent)| extent);
-        candidates.truncate(most);
+        // A block whose class rises meanwhile may be there twice: `has_victim` drops it the second time.
         compactor.victims = candidates.iter().rev().map(|&(_, extent)| extent).collect();
     }
 }

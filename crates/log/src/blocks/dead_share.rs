@@ -13,6 +13,20 @@ pub struct Class(u8);
 
 const PERCENT: [u64; 16] = [0, 0, 1, 5, 10, 15, 20, 30, 40, 50, 60, 70, 80, 90, 95, 100];
 
+/// The class of a block with dead bytes, by their whole percent.
+const OF_PERCENT: [u8; 101] = {
+    let mut classes = [1; 101];
+    let (mut percent, mut class) = (1, 1);
+    while percent <= 100 {
+        while class + 1 < PERCENT.len() && PERCENT[class + 1] <= percent as u64 {
+            class += 1;
+        }
+        classes[percent] = class as u8;
+        percent += 1;
+    }
+    classes
+};
+
 impl Class {
     /// Nothing is dead.
     pub const LOWEST: Self = Self(0);
@@ -25,13 +39,12 @@ impl Class {
         if dead == 0 {
             return Self::LOWEST;
         }
-        let reaches = |&class: &u8| dead * 100 >= bytes * PERCENT[usize::from(class)];
-        Self((1..=Self::HIGHEST.0).rev().find(reaches).unwrap_or(1))
+        Self(OF_PERCENT[(dead * 100 / bytes) as usize])
     }
 
     /// The lowest class whose blocks all have dead bytes, and this percentage of them, or the one below it.
     pub fn of_percent(percent: u64) -> Self {
-        Self((1..=Self::HIGHEST.0).rev().find(|&class| PERCENT[usize::from(class)] <= percent).unwrap_or(1))
+        Self(OF_PERCENT[percent.min(100) as usize])
     }
 
     /// The fewest live bytes of a block of this class. With fewer it is in a higher one.

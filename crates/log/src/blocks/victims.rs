@@ -9,9 +9,8 @@
 //! Neither waits for the other:
 //!
 //! Invariants:
-//! 1. The entry of a listed block has its class (`Block::live`). A class is written there first, and then added to the
-//!    sets. So while nobody is in between, all sets above a listed block have its class, or one above it that the block
-//!    was in before.
+//! 1. The live bytes of a block are subtracted first, and then the class that it rises to is added to the sets. So while
+//!    nobody is in between, all sets above a listed block have its class, or one above it that the block was in before.
 //! 2. Only the thread with the compactor takes classes away: it empties a set by a swap, looks at what is below it, and
 //!    adds what it finds. A writer that added its class before the swap is seen by that look (the swap acquires what
 //!    the addition released). A writer that adds it later finds it gone, and goes on to the set above.
