@@ -51,6 +51,7 @@ impl Store {
             live: 0,
             records: 0,
             dirty_epoch: 0,
+            unflushed: u64::MAX,
             purpose: Purpose::Write,
             entered: false,
         }
@@ -62,15 +63,15 @@ impl Store {
         self.medium.store(Offset(block.offset + block.tail), &[&[1; 8]]);
         block.tail += 8;
         self.blocks.at(block.extent).set_tail(block.tail);
-        self.dirty_blocks.mark_dirty(block, epoch);
+        self.dirty_blocks.mark_dirty(block, block.tail - 8, epoch);
         let at = Offset(block.offset + block.tail - 8);
         self.epochs.leave(activity, epoch, Some(Appended { at, bytes: 8, crc: 1 }));
         epoch
     }
 
-    /// Whether all writes to the block in epochs up to the newest mark were flushed.
+    /// The bytes of the block that were flushed, from its beginning, as far as without a gap.
     fn durable_tail(&self, block: &OpenBlock) -> u64 {
-        self.blocks.at(block.extent).durable_tail()
+        self.medium.flushed_to(Offset(block.offset + block::HEADER_BYTES)).0 - block.offset
     }
 
     fn flush(&self, epoch: Epoch) {

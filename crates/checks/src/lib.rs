@@ -24,6 +24,7 @@ mod locks;
 mod ordered;
 mod reclamation;
 mod transactions;
+mod victims;
 
 use duramen_log::mutants::{ALL, MODELLED, Mutant, plant};
 use std::sync::Arc;

@@ -3,14 +3,14 @@
 //! It reports a plain store that is not ordered against another access of the same bytes by a release and an acquire of
 //! the engine between them. A word stored by [`Persistent::store_u64`] is a loom atomic from then on, so a load of it
 //! may return any value that the memory model allows. It does not report a plain read of a word that another thread
-//! stores atomically. `flush` only reads the bytes that it flushes: the crash driver tests power failures. An atomic
-//! store that a model weakens is a plain one.
+//! stores atomically. `flush` reads the bytes that it flushes, and notes them: the crash driver tests power failures. An
+//! atomic store that a model weakens is a plain one.
 
 use duramen_log::sync::modelled::weaken::is_weakened;
 use duramen_media::{Bytes, Device, Granularity, Offset, Persistent, Result};
 use loom::sync::atomic::AtomicU64 as Word;
 use std::cell::UnsafeCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,6 +26,8 @@ struct Range {
 struct State {
     ranges: Vec<Range>,
     words: BTreeMap<u64, Arc<Word>>,
+    /// The words that were flushed since they were last stored.
+    flushed: BTreeSet<u64>,
 }
 
 pub(super) struct ModelMedium {
@@ -71,6 +73,7 @@ impl ModelMedium {
             range.watched.with_mut(|_| ());
         }
         state.words.retain(|&at, _| at + 8 <= from || to <= at);
+        state.flushed.retain(|&at| at + 8 <= from || to <= at);
         if !state.ranges.iter().any(|range| (range.from, range.to) == (from, to)) {
             state.ranges.retain(|range| range.from < from || to < range.to);
             state.ranges.push(Range { from, to, watched: loom::cell::UnsafeCell::new(()) });
@@ -81,6 +84,12 @@ impl ModelMedium {
     pub(super) fn look(&self, bytes: &[u8]) {
         let from = self.offset_of(bytes);
         self.reads(from, from + bytes.len() as u64);
+    }
+
+    /// Where the bytes end that begin at `at` and were flushed.
+    pub(super) fn flushed_to(&self, at: Offset) -> Offset {
+        let state = self.state();
+        Offset((at.0..).step_by(8).find(|at| !state.flushed.contains(at)).unwrap_or(at.0))
     }
 
     /// The offset of `bytes`, which lie on this medium.
@@ -155,6 +164,7 @@ impl Persistent for ModelMedium {
 
     fn flush(&self, at: Offset, bytes: u64) {
         self.reads(at.0, at.0 + bytes);
+        self.state().flushed.extend((at.0..at.0 + bytes).step_by(8));
     }
 
     fn drain(&self) {}

@@ -336,6 +336,7 @@ impl Appender {
     pub fn unstage(&mut self) -> u64 {
         let Some(Staged { bytes }) = self.staged.take() else { return 0 };
         if let Some(block) = &mut self.block {
+            block.unflushed = block.unflushed.min(block.tail);
             block.tail += bytes;
         }
         bytes
@@ -494,7 +495,7 @@ impl Appender {
             if fields.kind.is_updatable() {
                 entry.set_cells(true);
             }
-            log.dirty_blocks.mark_dirty(block, fields.epoch);
+            log.dirty_blocks.mark_dirty(block, tail, fields.epoch);
         }
         Appended { at, bytes, crc: head.crc }
     }

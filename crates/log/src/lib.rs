@@ -167,7 +167,7 @@ impl<M: Medium> Log<M> {
 
     /// The record at `at` is no longer needed: its block has fewer live bytes.
     pub fn uncount(&self, at: Offset, bytes: u64, activity: &Activity) {
-        self.blocks.of(at.0).live_sub(bytes);
+        self.blocks.live_sub(at.0, bytes);
         activity.dead_add(bytes as i64);
     }
 
@@ -279,11 +279,10 @@ impl<M: Medium> Log<M> {
             block.dirty_epoch
         );
         block.header.publish_seal(&self.medium, Offset(block.offset), block.tail, epoch);
-        entry.live_add(block.live);
         let room = room_won(self.blocks.bytes(entry), block.tail);
         if room > 0 {
             self.epochs().dead_add(room);
         }
-        entry.seal();
+        self.blocks.seal(block.extent, block.live);
     }
 }

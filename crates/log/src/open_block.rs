@@ -40,6 +40,8 @@ pub struct OpenBlock {
     pub records: u64,
     /// Last epoch in which this block was marked dirty for the committer.
     pub dirty_epoch: u64,
+    /// Where the first void begins that was left since then: the next commit flushes it too. `u64::MAX`: there is none.
+    pub unflushed: u64,
     /// The purposes that its room serves, this one and more urgent ones: see [`crate::space`].
     pub purpose: Purpose,
     /// A transaction continued in it from another block: see
@@ -65,7 +67,9 @@ pub struct DirtyBlocks {
     is_tracking: bool,
     /// Indexed by the epoch's lowest bit. One list would not do: a commit would take the blocks already marked dirty in
     /// the next epoch, and that epoch would not flush them.
-    extents: [Mutex<Vec<Extent>>; 2],
+    ///
+    /// With each block, where the writes of the epoch begin.
+    extents: [Mutex<Vec<(Extent, u64)>>; 2],
 }
 
 impl DirtyBlocks {
@@ -74,33 +78,32 @@ impl DirtyBlocks {
         Self { is_tracking, extents: Default::default() }
     }
 
-    fn at(&self, epoch: Epoch) -> &Mutex<Vec<Extent>> {
+    fn at(&self, epoch: Epoch) -> &Mutex<Vec<(Extent, u64)>> {
         &self.extents[(epoch.0 & 1) as usize]
     }
 
-    /// Notes that `block` was appended to in `epoch`, for the committer to flush.
+    /// Notes that `block` was appended to from `at` on in `epoch`, for the committer to flush.
     #[inline]
-    pub fn mark_dirty(&self, block: &mut OpenBlock, epoch: Epoch) {
+    pub fn mark_dirty(&self, block: &mut OpenBlock, at: u64, epoch: Epoch) {
         if self.is_tracking && block.dirty_epoch != epoch.0 {
             block.dirty_epoch = epoch.0;
-            self.note(block.extent, epoch);
+            self.note(block, at, epoch);
         }
     }
 
     #[inline(never)]
-    fn note(&self, extent: Extent, epoch: Epoch) {
-        lock(self.at(epoch)).push(extent);
+    fn note(&self, block: &mut OpenBlock, at: u64, epoch: Epoch) {
+        // Recovery walks over voids: one that is lost would hide the records after it.
+        let from = std::mem::replace(&mut block.unflushed, u64::MAX).min(at);
+        lock(self.at(epoch)).push((block.extent, from));
     }
 
     /// Flushes the bytes written in `epoch`, which all its writers have left.
     pub fn flush<M: Medium>(&self, medium: &M, blocks: &Blocks, epoch: Epoch) {
-        for extent in std::mem::take(&mut *lock(self.at(epoch))) {
-            let block = blocks.at(extent);
-            let (from, to) = (block.durable_tail(), block.tail());
-            if from < to {
-                medium.flush(Offset(blocks.offset(extent) + from), to - from);
-                block.set_durable_tail(to);
-            }
+        for (extent, from) in std::mem::take(&mut *lock(self.at(epoch))) {
+            let to = blocks.at(extent).tail();
+            debug_assert!(from < to, "a block of {to} bytes is dirty from {from} on");
+            medium.flush(Offset(blocks.offset(extent) + from), to - from);
         }
     }
 }

@@ -92,6 +92,7 @@ use crate::format::{Extent, Generation, Secret, block};
 use crate::open_block::{OpenBlock, Purpose};
 use duramen_media::{Medium, Offset};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// Minimum of extents kept back: two for deletes, the others for compaction.
 pub const RESERVE_EXTENTS: u32 = 4;
@@ -558,6 +559,16 @@ impl Space {
     pub fn runs(&self) -> Vec<(u32, u32)> {
         self.by_start.iter().map(|(&start, &length)| (start, length)).collect()
     }
+
+    /// Those that begin in a part of the store.
+    pub fn runs_from(&self, extents: Range<u32>) -> Vec<(u32, u32)> {
+        self.by_start.range(extents).map(|(&start, &length)| (start, length)).collect()
+    }
+
+    /// So many of the longest ones, the longest first.
+    pub fn longest_runs(&self, most: usize) -> Vec<(u32, u32)> {
+        self.by_extents.iter().rev().take(most).map(|&(length, start)| (start, length)).collect()
+    }
 }
 
 /// Writes the headers of free extents, one each, and drains.
@@ -655,6 +666,7 @@ mod tests {
             live: 0,
             records: 0,
             dirty_epoch: 0,
+            unflushed: u64::MAX,
             purpose,
             entered: false,
         }

@@ -173,6 +173,7 @@ impl<M: Medium> Log<M> {
             live: 0,
             records: 0,
             dirty_epoch: 0,
+            unflushed: u64::MAX,
             purpose: as_for,
             entered: false,
         })

@@ -422,7 +422,7 @@ impl<M: Medium> StoreOn<M> {
         let (records, log) = (self.records(), self.log());
         // In the order of their ranks: the background thread takes and returns no extents meanwhile.
         let _checkpoint = core.maintenance.checkpoints.pause();
-        let (_paused, kept) = core.maintenance.compaction.pause();
+        let (_paused, paused) = core.maintenance.compaction.pause();
         let _growing = core.maintenance.growth.pause();
         let (extents, free) = {
             let space = log.space();
@@ -436,7 +436,8 @@ impl<M: Medium> StoreOn<M> {
             extent_bytes: log.extent_bytes,
             extents,
             free,
-            kept,
+            kept: paused.kept,
+            put_off: Some(paused.put_off),
             transaction_outcomes: HashMap::new(),
             estimated: core.recovered.estimated,
         };

@@ -140,6 +140,7 @@ impl<M: Medium> StoreOn<M> {
         let durable = DurableState::new(epochs, clock, superblock, options.durability);
         let space = recovered.space.with_incarnation(superblock.incarnation);
         let log = Log::new(medium, recovered.blocks, durable, space, options.tuning.phases());
+        log.blocks.list_all(log.space().extents());
         log.note_records(recovered.used_bytes, recovered.summary.records);
         let newest = recovered.tables.version();
         recovered.tables.stripes().begin_clock(newest);

@@ -144,12 +144,12 @@ impl<M: Medium> Maintenance<M> {
                 Ok(Some((contents, emptied, true))) => empty.push((contents, emptied)),
                 Ok(Some((_, emptied, false))) => {
                     self.keep_originals(&compactor.copier, emptied.originals());
-                    self.log().blocks.at(extent).keep();
+                    self.log().blocks.keep(extent);
                     // Not again before there is more room.
-                    compactor.unmovable.push(extent);
+                    self.put_off(compactor, extent);
                 }
                 Err(error) => {
-                    self.log().blocks.at(extent).keep();
+                    self.log().blocks.keep(extent);
                     result = Err(error);
                 }
             }

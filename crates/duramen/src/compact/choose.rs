@@ -5,14 +5,17 @@ use crate::compact::beside::BLOCKS_EACH;
 use crate::compact::compactor::{Compactor, ROUND_BYTES};
 use crate::maintenance::Maintenance;
 use crate::maintenance::grow::Growth;
-use duramen_log::blocks::{Use, room_won};
-use duramen_log::format::{Extent, block};
+use duramen_log::blocks::{Class, Use};
+use duramen_log::format::Extent;
 use duramen_log::sync::atomic::Ordering::Relaxed;
 use duramen_media::Medium;
 use std::collections::HashSet;
+use std::ops::ControlFlow;
 
 /// One choice selects one in this many of the extents that it looks at.
 const CHOOSE_SHARE: u32 = 64;
+/// Where there are no other victims, so many blocks come back that were put off: some 0.1 ms.
+pub(crate) const BROUGHT_BACK_MAX: usize = 4096;
 
 impl<M: Medium> Maintenance<M> {
     /// One round: the best victims, [`ROUND_BYTES`] or one block of them; more with several copiers, which work only
@@ -30,10 +33,9 @@ impl<M: Medium> Maintenance<M> {
         let held = if is_low { self.pinned_extents() } else { HashSet::new() };
         if !self.has_victim(compactor, dead_percent_min) {
             self.choose(compactor, dead_percent_min, copiers, &held);
-        }
-        if compactor.victims.is_empty() && !compactor.unmovable.is_empty() {
-            compactor.unmovable.clear();
-            self.choose(compactor, dead_percent_min, copiers, &held);
+            if compactor.victims.is_empty() && self.bring_back(compactor, BROUGHT_BACK_MAX) {
+                self.choose(compactor, dead_percent_min, copiers, &held);
+            }
         }
         let mut total = 0;
         if copiers > 1 && !is_low {
@@ -43,6 +45,7 @@ impl<M: Medium> Maintenance<M> {
             let Some(&extent) = compactor.victims.last() else { break };
             if held.contains(&extent) {
                 compactor.victims.pop();
+                self.put_off(compactor, extent);
                 continue;
             }
             let bytes = self.log().blocks.at(extent).tail();
@@ -54,7 +57,7 @@ impl<M: Medium> Maintenance<M> {
             let live = u64::from(self.log().blocks.at(extent).live_sealed());
             let extents = self.log().blocks.at(extent).extents();
             if !self.fits_own(compactor, live, extents) && !self.restore_spare(compactor) {
-                compactor.unmovable.push(extent);
+                self.put_off(compactor, extent);
                 continue;
             }
             if !self.log().blocks.at(extent).retire() {
@@ -62,7 +65,7 @@ impl<M: Medium> Maintenance<M> {
             }
             if !self.move_out(compactor, extent, None)? {
                 // Not again before there is more room; other blocks may be smaller.
-                compactor.unmovable.push(extent);
+                self.put_off(compactor, extent);
             }
         }
         self.restore_spare(compactor);
@@ -81,6 +84,19 @@ impl<M: Medium> Maintenance<M> {
         false
     }
 
+    /// No choice finds the block until others were freed, or there is no other victim.
+    pub(crate) fn put_off(&self, compactor: &mut Compactor, extent: Extent) {
+        self.log().blocks.put_off(extent);
+        compactor.put_off.push_back(extent);
+    }
+
+    /// Lists so many of the blocks that were put off again, those of longest ago; returns whether there were any.
+    pub(crate) fn bring_back(&self, compactor: &mut Compactor, most: usize) -> bool {
+        let most = most.min(compactor.put_off.len());
+        compactor.put_off.drain(..most).for_each(|extent| self.log().blocks.bring_back(extent));
+        most > 0
+    }
+
     /// The bytes of a block that records take or could take, and how many of them are live, if it is sealed and enough
     /// of it is dead.
     fn dead_of(&self, extent: Extent, dead_percent_min: u64) -> Option<(u64, u64)> {
@@ -88,17 +104,14 @@ impl<M: Medium> Maintenance<M> {
         if block.state() != Use::Sealed || block.is_pinned() {
             return None;
         }
-        let tail = block.tail().max(block::HEADER_BYTES);
-        let room = room_won(self.log().blocks.bytes(block), tail);
-        let bytes = (tail - block::HEADER_BYTES + room).max(1);
-        let live = u64::from(block.live_sealed()).min(bytes);
+        let (bytes, live) = self.log().blocks.gain_of(block);
         let is_dead = live < bytes && (bytes - live) * 100 >= bytes * dead_percent_min;
         is_dead.then_some((bytes, live))
     }
 
-    /// Chooses the sealed blocks with the best ratio of benefit to cost, the best one last: of the whole store, or of
-    /// the next part of a large one that has any. As many as one round may move if each is half full; of a large part
-    /// enough for many rounds.
+    /// Chooses sealed blocks with the best ratio of benefit to cost, the best one last: of all that qualify, or in a
+    /// large store of those with the largest dead share, at the end of the medium. As many as one round may move if
+    /// each is half full; of a large store enough for many rounds.
     fn choose(
         &self,
         compactor: &mut Compactor,
@@ -110,27 +123,25 @@ impl<M: Medium> Maintenance<M> {
             let space = self.log().space();
             (space.generation_now(), space.extents())
         };
-        let part = self.records.tuning.choose_extents.max(1);
-        let (mut candidates, mut looked) = (Vec::new(), 0);
-        while candidates.is_empty() && looked < extents {
-            // A part may begin within a block: the extents up to the next one look free.
-            let from = if compactor.choose_at < extents { compactor.choose_at } else { 0 };
-            let to = from.saturating_add(part).min(extents);
-            (compactor.choose_at, looked) = (to, looked + (to - from));
-            for (extent, block, _) in self.log().blocks.walk(from..to) {
-                if let Some((bytes, live)) = self.dead_of(extent, dead_percent_min)
-                    && !compactor.unmovable.contains(&extent)
-                    && !held.contains(&extent)
-                {
-                    // Rosenblum and Ousterhout's (1 - u) × age / (1 + u), in integers.
-                    let age = newest.0.saturating_sub(block.generation().0).min(1 << 32) + 1;
-                    let score = u128::from(bytes - live) * u128::from(age) * 1024 / u128::from(bytes + live);
-                    candidates.push((score, extent));
-                }
+        let looked_most = self.records.tuning.choose_extents.max(1);
+        let (mut candidates, mut put_off) = (Vec::new(), Vec::new());
+        let least = Class::of_percent(dead_percent_min);
+        self.log().blocks.look(least, false, looked_most as usize, |extent, block| {
+            if block.is_pinned() || held.contains(&extent) {
+                put_off.push(extent);
+            } else if let Some((bytes, live)) = self.dead_of(extent, dead_percent_min) {
+                // Rosenblum and Ousterhout's (1 - u) × age / (1 + u), in integers.
+                let age = newest.0.saturating_sub(block.generation().0).min(1 << 32) + 1;
+                let score = u128::from(bytes - live) * u128::from(age) * 1024 / u128::from(bytes + live);
+                candidates.push((score, extent));
+                return ControlFlow::Break(());
             }
-        }
-        let best = |&(score, extent): &(u128, Extent)| (std::cmp::Reverse(score), extent);
-        let share = part.min(extents) / CHOOSE_SHARE;
+            ControlFlow::Continue(())
+        });
+        put_off.into_iter().for_each(|extent| self.put_off(compactor, extent));
+        // The end of the medium first: space is given back there.
+        let best = |&(score, extent): &(u128, Extent)| std::cmp::Reverse((score, extent));
+        let share = looked_most.min(extents) / CHOOSE_SHARE;
         let most = (2 * ROUND_BYTES / self.log().extent_bytes + 1).max(u64::from(share)) as usize;
         let most = most.max(2 * copiers * BLOCKS_EACH);
         if candidates.len() > most {
@@ -138,6 +149,7 @@ impl<M: Medium> Maintenance<M> {
             candidates.truncate(most);
         }
         candidates.sort_unstable_by_key(best);
+        // A block whose class rises meanwhile may be there twice: `has_victim` drops it the second time.
         compactor.victims = candidates.iter().rev().map(|&(_, extent)| extent).collect();
     }
 }

@@ -10,7 +10,7 @@ use duramen_log::format::{Extent, Owner};
 use duramen_log::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use duramen_log::sync::time::Instant;
 use duramen_log::sync::{Arc, Mutex, MutexGuard, lock, rank};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::num::NonZero;
 use std::ops::{Deref, DerefMut};
 use std::thread::{available_parallelism, panicking};
@@ -64,12 +64,14 @@ pub(crate) struct Compactor {
     pub(crate) sweeping: bool,
     /// The extent where verification continues of blocks that recovery did not read; `None` when it is done.
     pub(crate) verify_at: Option<u32>,
-    /// The extent where the next choice of victims begins.
-    pub(crate) choose_at: u32,
     /// Blocks to move out of next, the best one last.
     pub(crate) victims: Vec<Extent>,
-    /// Blocks without room to move out of them, since blocks were last freed.
-    pub(crate) unmovable: Vec<Extent>,
+    /// Blocks that no choice of victims finds: there was no room to move out of them, or they were pinned. In the order
+    /// in which they come back.
+    pub(crate) put_off: VecDeque<Extent>,
+    /// The extents where the next searches begin for blocks that fill the compactor's own, and for a run to clear.
+    pub(crate) fill_at: u32,
+    pub(crate) clear_at: u32,
     /// For each index, the hash from which its search for memory to give back continues.
     pub(crate) shrink_at: HashMap<Owner, u64>,
     /// Dead tables, and the state of each: see [`crate::table::reclaim`].
@@ -85,6 +87,13 @@ pub(crate) struct Compactor {
     pub(crate) written: (u64, Instant),
     /// The next keys and blocks to evict.
     pub(crate) queues: Queues,
+}
+
+/// What the compactor knows of blocks while it is paused.
+pub(crate) struct Paused {
+    /// Owner and hash of the key of each stale record that lies in a retired block and counts again.
+    pub(crate) kept: Vec<(Owner, u64)>,
+    pub(crate) put_off: HashSet<Extent>,
 }
 
 /// The state of compaction that threads share.
@@ -126,9 +135,10 @@ impl Compaction {
                 sweep_at: 0,
                 sweeping: false,
                 verify_at: None,
-                choose_at: 0,
                 victims: Vec::new(),
-                unmovable: Vec::new(),
+                put_off: VecDeque::new(),
+                fill_at: 0,
+                clear_at: 0,
                 shrink_at: HashMap::new(),
                 retired_tables: Vec::new(),
                 recounts_put_off: 0,
@@ -161,12 +171,12 @@ impl Compaction {
         }
     }
 
-    /// Compaction pauses until the result is dropped. Also returns owner and hash of the key of each stale record that
-    /// lies in a retired block and counts again.
-    pub(crate) fn pause(&self) -> (MutexGuard<'_, impl Sized, { rank::COMPACTOR }>, Vec<(Owner, u64)>) {
+    /// Compaction pauses until the result is dropped.
+    pub(crate) fn pause(&self) -> (MutexGuard<'_, impl Sized, { rank::COMPACTOR }>, Paused) {
         let compactor = lock(&self.compactor);
         let kept = compactor.retire_queue.kept().map(|stale| (stale.owner, stale.hash)).collect();
-        (compactor, kept)
+        let put_off = compactor.put_off.iter().copied().collect();
+        (compactor, Paused { kept, put_off })
     }
 }
 

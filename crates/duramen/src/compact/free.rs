@@ -12,6 +12,9 @@ use duramen_log::sync::atomic::Ordering::Relaxed;
 use duramen_log::sync::reclaim;
 use duramen_media::{Medium, Offset};
 
+/// For each freed block so many come back that were put off.
+const BROUGHT_BACK_EACH: usize = 8;
+
 impl<M: Medium> Maintenance<M> {
     /// Frees blocks: see invariant 2 of [`crate::compact::records`], and [`duramen_log::space`] for the order of each.
     pub(crate) fn free(&self, compactor: &mut Compactor, retired: &[Retired]) -> Result<()> {
@@ -67,7 +70,7 @@ impl<M: Medium> Maintenance<M> {
             self.compaction.retired_bytes.fetch_sub(block.bytes, Relaxed);
             self.compaction.freed_extents.fetch_add(u64::from(extents), Relaxed);
         }
-        compactor.unmovable.clear();
+        self.bring_back(compactor, BROUGHT_BACK_EACH * retired.len());
         compactor.pack_gained_nothing = false;
         self.growth.forget_failure();
         Ok(())

@@ -2,17 +2,25 @@
 //! packed together.
 
 use crate::Result;
+use crate::compact::choose::BROUGHT_BACK_MAX;
 use crate::compact::compactor::{Compactor, GRACE_MAX, ROUND_BYTES};
 use crate::maintenance::Maintenance;
-use duramen_log::blocks::Use;
+use duramen_log::blocks::{Class, Use};
 use duramen_log::format::superblock::Regime;
 use duramen_log::format::{Extent, block};
 use duramen_log::sync::atomic::Ordering::Relaxed;
 use duramen_media::Medium;
 use std::collections::HashSet;
+use std::ops::{ControlFlow, Range};
 
 /// Without space, blocks with at least this share of room are packed: twice the room of a full block.
 const PACK_SHARE: u64 = 4;
+/// A block with that share of room, and less than a fifth after its records, has at least so many percent of dead bytes:
+/// see `Blocks::look`.
+const PACK_DEAD_PERCENT: u64 = 5;
+/// Filling the compactor's own block, and clearing a run, look at so many times the extents of one search: 65,536, in a
+/// millisecond.
+const WINDOW_SEARCHES: u32 = 8;
 
 /// The result of packing.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -82,19 +90,21 @@ impl<M: Medium> Maintenance<M> {
             return Ok(Packed::Nothing);
         }
         self.log().epochs().check_writable()?;
-        let (extents, free) = {
-            let space = self.log().space();
-            (space.extents(), space.free_extents())
-        };
+        let free = self.log().space().free_extents();
         let held = self.pinned_extents();
+        self.bring_back(compactor, BROUGHT_BACK_MAX);
         let mut roomy = Vec::new();
-        for (extent, block, state) in self.log().blocks.walk(0..extents) {
-            let bytes = u64::from(block.extents()) * self.log().extent_bytes;
+        // A block with so much room has dead records, or was sealed with much room.
+        let (least, most) = (Class::of_percent(PACK_DEAD_PERCENT), self.records.tuning.choose_extents.max(1));
+        self.log().blocks.look(least, true, most as usize, |extent, block| {
+            let bytes = self.log().blocks.bytes(block);
             let room = bytes.saturating_sub(block::HEADER_BYTES + u64::from(block.live_sealed()));
-            if state == Use::Sealed && room >= bytes / PACK_SHARE && !held.contains(&extent) {
-                roomy.push((room, bytes, extent));
+            if room < bytes / PACK_SHARE || block.is_pinned() || held.contains(&extent) {
+                return ControlFlow::Continue(());
             }
-        }
+            roomy.push((room, bytes, extent));
+            ControlFlow::Break(())
+        });
         roomy.sort_unstable_by_key(|&(room, bytes, _)| std::cmp::Reverse(room * 1024 / bytes));
         let (mut moved, mut gain) = (0, 0);
         for (room, bytes, extent) in roomy {
@@ -118,25 +128,35 @@ impl<M: Medium> Maintenance<M> {
         })
     }
 
+    fn window(&self) -> u32 {
+        self.records.tuning.choose_extents.max(1).saturating_mul(WINDOW_SEARCHES)
+    }
+
     /// Fills the compactor's own block with the live records of whole other blocks, which frees their extents and takes
     /// none. Returns the bytes moved. That block is open, so no other writer would use its room.
     fn fill_own(&self, compactor: &mut Compactor, held: &HashSet<Extent>) -> Result<u64> {
         let room = compactor.copier.appender.room();
-        let mut fitting = Vec::new();
-        for (extent, block, state) in self.log().blocks.walk(0..self.log().space().extents()) {
-            let live = u64::from(block.live_sealed());
-            if state == Use::Sealed && live <= room && !held.contains(&extent) {
-                fitting.push((live, extent));
+        let (extents, mut looked, mut moved) = (self.log().space().extents(), 0, 0);
+        // The next part of a large store where that helps.
+        while looked < extents && moved == 0 {
+            let from = if compactor.fill_at < extents { compactor.fill_at } else { 0 };
+            let to = from.saturating_add(self.window()).min(extents);
+            (compactor.fill_at, looked) = (to, looked + (to - from));
+            let mut fitting = Vec::new();
+            for (extent, block, state) in self.log().blocks.walk(from..to) {
+                let live = u64::from(block.live_sealed());
+                if state == Use::Sealed && live <= room && !block.is_pinned() && !held.contains(&extent) {
+                    fitting.push((live, extent));
+                }
             }
-        }
-        fitting.sort_unstable_by_key(|&(live, _)| std::cmp::Reverse(live));
-        let mut moved = 0;
-        for (live, extent) in fitting {
-            if self.fits_own(compactor, live, self.log().blocks.at(extent).extents())
-                && self.log().blocks.at(extent).retire()
-                && self.move_out(compactor, extent, None)?
-            {
-                moved += live;
+            fitting.sort_unstable_by_key(|&(live, _)| std::cmp::Reverse(live));
+            for (live, extent) in fitting {
+                if self.fits_own(compactor, live, self.log().blocks.at(extent).extents())
+                    && self.log().blocks.at(extent).retire()
+                    && self.move_out(compactor, extent, None)?
+                {
+                    moved += live;
+                }
             }
         }
         Ok(moved)
@@ -189,7 +209,7 @@ impl<M: Medium> Maintenance<M> {
         if self.log().space().run_max() >= extents {
             return true;
         }
-        let Some((from, to)) = self.clearable(extents) else { return false };
+        let Some((from, to)) = self.clearable(compactor, extents) else { return false };
         let withheld = self.log().space().withhold(from, to);
         for (extent, block, state) in self.log().blocks.walk(from..to) {
             let is_moved = state == Use::Sealed
@@ -205,8 +225,27 @@ impl<M: Medium> Maintenance<M> {
         space.run_max() >= extents
     }
 
-    /// The run of `extents` adjoining extents that can be cleared at the least cost.
-    fn clearable(&self, extents: u32) -> Option<(u32, u32)> {
+    /// The run of `extents` adjoining extents that can be cleared at the least cost: of the store, or of the next part of
+    /// a large one that has any.
+    fn clearable(&self, compactor: &mut Compactor, extents: u32) -> Option<(u32, u32)> {
+        let all = self.log().space().extents();
+        let held = self.pinned_extents();
+        let mut looked = 0;
+        while looked < all {
+            let from = if compactor.clear_at < all { compactor.clear_at } else { 0 };
+            let to = from.saturating_add(self.window()).min(all);
+            // The next part begins within this one, so that no run is in none of them.
+            compactor.clear_at = if to < all { to - extents.min((to - from) / 2) } else { to };
+            looked += compactor.clear_at - from;
+            if let Some(run) = self.clearable_in(from..to, extents, &held) {
+                return Some(run);
+            }
+        }
+        None
+    }
+
+    /// The same within a part of the store.
+    fn clearable_in(&self, part: Range<u32>, extents: u32, held: &HashSet<Extent>) -> Option<(u32, u32)> {
         /// The block or free run that begins at one extent.
         struct Part {
             from: u32,
@@ -215,18 +254,17 @@ impl<M: Medium> Maintenance<M> {
             cost: u32,
             free: u32,
         }
-        let (runs, all, free, most) = {
+        let (runs, by_length, free, most) = {
             let space = self.log().space();
-            (space.runs(), space.extents(), space.free_extents(), space.ample_extents_max())
+            // A run of so many extents contains fewer of the longest free runs than these.
+            let by_length = space.longest_runs(extents as usize + 1);
+            (space.runs_from(part.clone()), by_length, space.free_extents(), space.ample_extents_max())
         };
-        let held = self.pinned_extents();
-        let mut by_length = runs.clone();
-        by_length.sort_unstable_by_key(|&(_, length)| std::cmp::Reverse(length));
         let mut parts: Vec<Part> = runs
             .into_iter()
             .map(|(start, length)| Part { from: start, to: start + length, cost: 0, free: length })
             .collect();
-        for (extent, block, state) in self.log().blocks.walk(0..all) {
+        for (extent, block, state) in self.log().blocks.walk(part) {
             let live = u64::from(block.live_sealed());
             if state == Use::Sealed && (block.extents() <= most || live == 0) && !held.contains(&extent) {
                 let cost = if live == 0 { 0 } else { self.log().extents_for(live) };

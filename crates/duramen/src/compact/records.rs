@@ -89,7 +89,7 @@ impl<M: Medium> Maintenance<M> {
         scratch.shrink_to(ROUND_BYTES as usize);
         compactor.copier.scratch = scratch;
         if !matches!(moved, Ok(true)) && block.state() == Use::Retired {
-            block.keep();
+            self.log().blocks.keep(extent);
         }
         moved
     }
@@ -396,14 +396,14 @@ impl<M: Medium> Maintenance<M> {
     fn note_copy(&self, original: Epoch, appended: Appended, epoch: Epoch) -> Result<()> {
         let is_committed = original <= self.log().epochs().committed();
         if self.log().epochs().in_use() && is_committed {
-            let extent = self.log().blocks.extent_of(appended.at.0);
-            let (block, at) =
-                (self.log().blocks.at(extent), appended.at.0 - self.log().blocks.offset(extent));
-            if !block.follows_copies(at) {
+            let blocks = &self.log().blocks;
+            let extent = blocks.extent_of(appended.at.0);
+            let at = appended.at.0 - blocks.offset(extent);
+            if !blocks.follows_copies(extent, at) {
                 // Others appended since: the epoch that the block now forgets must be committed.
                 self.log().wait_for(epoch)?;
             }
-            block.add_copy(at, appended.bytes);
+            blocks.add_copy(extent, at, appended.bytes);
         }
         Ok(())
     }
@@ -437,7 +437,7 @@ impl<M: Medium> Maintenance<M> {
                     // It hides nothing, so it was subtracted already; the copy is dead in its place.
                     copier.activity.dead_add(bytes as i64 - block_record.bytes() as i64);
                 } else {
-                    self.log().blocks.of(block_record.place.0).live_sub(block_record.bytes());
+                    self.log().blocks.live_sub(block_record.place.0, block_record.bytes());
                     self.log().blocks.of(copy.at().0).live_add(bytes);
                 }
             } else {
@@ -527,7 +527,7 @@ impl<M: Medium> Maintenance<M> {
         unwinding.over();
         then();
         drop(locked);
-        self.log().blocks.of(place.0).live_sub(header.record_bytes());
+        self.log().blocks.live_sub(place.0, header.record_bytes());
         if slot.covers_no_older_records() {
             copier.activity.dead_add(appended.bytes as i64);
         } else {

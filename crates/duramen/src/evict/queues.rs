@@ -8,7 +8,13 @@ use duramen_log::sync::atomic::AtomicU64;
 use duramen_log::sync::atomic::Ordering::Relaxed;
 use duramen_log::sync::time::Instant;
 use duramen_log::sync::{Arc, Mutex, lock};
+use std::cmp::Reverse;
 use std::collections::HashMap;
+
+/// This share of the store is listed at once ...
+pub(crate) const LISTED_SHARE: usize = 16;
+/// ... or this many blocks of each queue.
+pub(crate) const LISTED_MIN: usize = 16;
 
 /// A key that was evicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +58,8 @@ pub(crate) struct Queues {
     /// Bytes of blocks in both lists, then and now.
     pub listed_bytes: u64,
     pub left_bytes: u64,
+    /// The next lists, while a part of the blocks was looked at.
+    pub listing: Option<Listing>,
     /// Keys that were evicted from blocks that writers filled.
     pub ghosts: Ghosts,
     /// Bytes that stayed beyond each block's share, less the unused share of other blocks.
@@ -97,6 +105,79 @@ pub(crate) struct Listed {
     pub generation: u64,
     pub extent: Extent,
     pub bytes: u64,
+}
+
+/// Lists of blocks that are not complete.
+#[derive(Default)]
+pub(crate) struct Listing {
+    /// The extent where the search continues.
+    pub at: u32,
+    fresh: Queue,
+    moved: Queue,
+    pub fresh_bytes: u64,
+    pub all_bytes: u64,
+}
+
+/// The next of the blocks that were found, and how many were found.
+#[derive(Default)]
+struct Queue {
+    listed: Vec<Listed>,
+    found: usize,
+}
+
+impl Queue {
+    /// Keeps so many of the blocks that are next.
+    fn cut(&mut self, most: usize) {
+        if self.listed.len() > most {
+            self.listed.select_nth_unstable_by_key(most, Listed::order);
+            self.listed.truncate(most);
+        }
+    }
+
+    /// The next ones, the first one last, without those in which nothing evictable was found since.
+    fn end(mut self, passed: &HashMap<Extent, Passed>) -> Vec<Listed> {
+        self.cut((self.found / LISTED_SHARE).max(LISTED_MIN));
+        let is_next = |listed: &Listed| {
+            let passed = passed.get(&listed.extent).filter(|passed| passed.generation == listed.generation);
+            passed.is_none_or(|passed| passed.order.is_some())
+        };
+        self.listed.retain(is_next);
+        self.listed.sort_unstable_by_key(|listed| Reverse(listed.order()));
+        self.listed
+    }
+}
+
+impl Listing {
+    /// A block was found.
+    pub(crate) fn add(&mut self, listed: Listed, is_fresh: bool) {
+        let queue = if is_fresh { &mut self.fresh } else { &mut self.moved };
+        queue.found += 1;
+        queue.listed.push(listed);
+    }
+
+    /// Forgets blocks that are not among the next so many of each list.
+    pub(crate) fn cut(&mut self, most: usize) {
+        self.fresh.cut(most);
+        self.moved.cut(most);
+    }
+}
+
+impl Listed {
+    fn order(&self) -> (u64, u64) {
+        (self.order, self.generation)
+    }
+}
+
+impl Queues {
+    /// Goes on with complete lists.
+    pub(crate) fn replace(&mut self, listing: Listing) {
+        (self.fresh_bytes, self.all_bytes) = (listing.fresh_bytes, listing.all_bytes);
+        self.fresh = listing.fresh.end(&self.passed);
+        self.moved = listing.moved.end(&self.passed);
+        let bytes = |list: &[Listed]| list.iter().map(|listed| listed.bytes).sum::<u64>();
+        self.listed_bytes = bytes(&self.fresh) + bytes(&self.moved);
+        self.left_bytes = self.listed_bytes;
+    }
 }
 
 impl Evictor {

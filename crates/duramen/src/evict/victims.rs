@@ -31,7 +31,7 @@ use crate::compact::compactor::{Compactor, Copier, GRACE_MAX};
 use crate::compact::emptying::{BlockRecord, Contents, Emptied, EvictedRecord, Successor};
 use crate::compact::stale::KeyOf;
 use crate::evict::access::CounterSizing;
-use crate::evict::queues::{ByReads, Evicted, Listed, Passed};
+use crate::evict::queues::{ByReads, Evicted, LISTED_MIN, LISTED_SHARE, Listed, Passed};
 use crate::maintenance::Maintenance;
 use crate::maintenance::grow::Growth;
 use crate::options::{EvictBy, Eviction};
@@ -56,10 +56,6 @@ const ROUND_BYTES: u64 = 256 << 10;
 /// hits: of 32 MiB half a MiB costs about 0.2 % of the requests.
 const LOW_SHARE: u64 = 64;
 const LOW_BYTES_MAX: u64 = 32 << 20;
-/// This share of the store is listed at once ...
-const LISTED_SHARE: usize = 16;
-/// ... or this many blocks of each queue.
-const LISTED_MIN: usize = 16;
 /// Blocks that writers filled may take this share before they are next.
 const FRESH_SHARE: u64 = 10;
 /// No more than this share of the store stays on credit.
@@ -143,8 +139,11 @@ impl<M: Medium> Maintenance<M> {
         let counts = eviction.is_some_and(|eviction| eviction.by.asks_for_reads());
         let keeps_times = eviction.is_some_and(|eviction| eviction.by == EvictBy::Recency);
         self.records.access.switch(counts, keeps_times, self.counter_sizing());
+        let mut compactor = self.compactor();
         // Eviction by reads makes them again.
-        self.compactor().queues.ghosts.fit(0);
+        compactor.queues.ghosts.fit(0);
+        compactor.queues.listing = None;
+        drop(compactor);
         self.evictor.ghost_bytes.store(0, Relaxed);
         self.wake.no_progress.store(false, Relaxed);
         self.wake.wake();
@@ -281,7 +280,7 @@ impl<M: Medium> Maintenance<M> {
             if self.compaction.retired.load(Relaxed) > before {
                 return Ok(Round::Worked);
             }
-            // Searching for one scans every block.
+            // Each round that moves out of nothing costs a search.
             compactor.queues.dead_without_gain = Some(used / LOOKED_SHARE);
         }
         if compactor.queues.no_gain_at.is_some_and(|at| at.elapsed() < NO_GAIN_PAUSE) {
@@ -384,42 +383,46 @@ impl<M: Medium> Maintenance<M> {
         }
     }
 
-    /// Lists blocks before they are needed.
+    /// Lists blocks before they are needed, a part of a large store at a time.
     fn list_ahead(&self, compactor: &mut Compactor) {
         let queues = &compactor.queues;
         if queues.left_bytes * 2 < queues.listed_bytes
             && let Some(eviction) = self.evictor.eviction()
         {
-            self.list(compactor, &eviction);
+            self.list_part(compactor, &eviction);
         }
     }
 
     /// Lists the next blocks to evict from; returns whether there are any.
     fn list(&self, compactor: &mut Compactor, eviction: &Eviction) -> bool {
+        while !self.list_part(compactor, eviction) {}
+        let queues = &compactor.queues;
+        !queues.fresh.is_empty() || !queues.moved.is_empty()
+    }
+
+    /// Looks at the next `choose_extents` extents for blocks to list. Returns whether all were looked at: then the lists are
+    /// those of the next blocks.
+    fn list_part(&self, compactor: &mut Compactor, eviction: &Eviction) -> bool {
+        let extents = self.log().space().extents();
         let queues = &mut compactor.queues;
-        let (mut fresh, mut moved) = (std::mem::take(&mut queues.fresh), std::mem::take(&mut queues.moved));
-        let before = std::mem::take(&mut queues.passed);
-        fresh.clear();
-        moved.clear();
-        (queues.fresh_bytes, queues.all_bytes) = (0, 0);
-        for (extent, block, state) in self.log().blocks.walk(0..self.log().space().extents()) {
+        let mut listing = queues.listing.take().unwrap_or_default();
+        let to = listing.at.saturating_add(self.records.tuning.choose_extents.max(1)).min(extents);
+        for (extent, block, state) in self.log().blocks.walk(listing.at..to) {
+            listing.at = extent.0 + if state == Use::Free { 1 } else { block.extents().max(1) };
             if state != Use::Sealed {
                 continue;
             }
             let (generation, bytes) = (block.generation().0, self.log().blocks.bytes(block));
             let expires = block.expiry_seconds();
-            queues.all_bytes += bytes;
+            listing.all_bytes += bytes;
             let is_fresh = block.is_fresh() && eviction.by.asks_for_reads();
-            queues.fresh_bytes += if is_fresh { bytes } else { 0 };
+            listing.fresh_bytes += if is_fresh { bytes } else { 0 };
             if eviction.volatile_only && expires == u32::MAX {
                 continue;
             }
-            let passed = before.get(&extent).copied().filter(|passed| passed.generation == generation);
-            if let Some(passed) = passed {
-                queues.passed.insert(extent, passed);
-                if passed.order.is_none() {
-                    continue;
-                }
+            let passed = queues.passed.get(&extent).filter(|passed| passed.generation == generation);
+            if passed.is_some_and(|passed| passed.order.is_none()) {
+                continue;
             }
             let passed = passed.and_then(|passed| passed.order);
             let order = match eviction.by {
@@ -431,32 +434,30 @@ impl<M: Medium> Maintenance<M> {
                     queues.chance >> 20
                 }
             };
-            let listed = Listed { order, generation, extent, bytes };
-            if is_fresh { fresh.push(listed) } else { moved.push(listed) }
+            listing.add(Listed { order, generation, extent, bytes }, is_fresh);
         }
-        let by_order = |listed: &Listed| (listed.order, listed.generation);
-        queues.listed_bytes = 0;
-        for list in [&mut fresh, &mut moved] {
-            let most = (list.len() / LISTED_SHARE).max(LISTED_MIN);
-            if list.len() > most {
-                list.select_nth_unstable_by_key(most, by_order);
-                list.truncate(most);
-            }
-            list.sort_unstable_by_key(|listed| std::cmp::Reverse(by_order(listed)));
-            queues.listed_bytes += list.iter().map(|listed| listed.bytes).sum::<u64>();
+        let listed_max = (extents as usize / LISTED_SHARE).max(LISTED_MIN);
+        listing.cut(listed_max);
+        if to < extents {
+            queues.listing = Some(listing);
+            return false;
         }
-        queues.left_bytes = queues.listed_bytes;
-        let any = !fresh.is_empty() || !moved.is_empty();
-        if !any {
+        let blocks = &self.log().blocks;
+        let is_there = |extent: &Extent, passed: &mut Passed| {
+            let block = blocks.at(*extent);
+            block.state() == Use::Sealed && block.generation().0 == passed.generation
+        };
+        queues.passed.retain(is_there);
+        queues.replace(listing);
+        if queues.fresh.is_empty() && queues.moved.is_empty() {
             // Their records may have become evictable since.
             queues.passed.clear();
         }
-        (queues.fresh, queues.moved) = (fresh, moved);
         self.fit_reads();
         let ghosts = self.evictor.eviction().is_some_and(|eviction| eviction.by.asks_for_reads());
         compactor.queues.ghosts.fit(if ghosts { self.records.tables.keys() } else { 0 });
         self.evictor.ghost_bytes.store(compactor.queues.ghosts.bytes(), Relaxed);
-        any
+        true
     }
 
     /// Which records of a block are to be evicted, of those that turn out to be the newest of their keys.

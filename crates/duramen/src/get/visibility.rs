@@ -195,7 +195,7 @@ impl<M: Medium> Records<M> {
     #[cold]
     fn is_copy(&self, at: Offset) -> bool {
         let extent = self.log.blocks.extent_of(at.0);
-        self.log.blocks.at(extent).is_copy(at.0 - self.log.blocks.offset(extent))
+        self.log.blocks.is_copy(extent, at.0 - self.log.blocks.offset(extent))
     }
 
     /// Waits until `epoch` is durable, or notes it.

@@ -5,7 +5,8 @@
 //!    retired block.
 //! 2. *Live bytes* of a sealed block are those of the records that slots point to, without tombstones that hide
 //!    nothing. The live bytes that a checkpoint recorded may be too low.
-//! 3. *Space.* Each extent belongs to the head, or to one block, or is free.
+//! 3. *Classes.* Each sealed block is found under the class of its dead share, or was put off.
+//! 4. *Space.* Each extent belongs to the head, or to one block, or is free.
 //!
 //! A count that is too high keeps a tombstone forever; one that is too low lets a deleted key come back after a crash.
 //! A store's answers show neither. Counts are compared by the hash of the key, so that an audit takes little memory.
@@ -20,7 +21,7 @@ use duramen_log::format::{Extent, HEAD_BYTES, Owner, Seeds, block};
 use duramen_log::read;
 use duramen_log::sync::reclaim;
 use duramen_media::{Medium, Offset};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Differences that are reported in words; more of them would add little.
 const REPORTED_MAX: usize = 20;
@@ -38,6 +39,8 @@ pub(crate) struct Accounts<'a, M: Medium> {
     pub free: Vec<(u32, u32)>,
     /// Owner and hash of the key of each record in a retired block that counts again.
     pub kept: Vec<(Owner, u64)>,
+    /// Blocks that the compactor has put off; `None` before it finds any.
+    pub put_off: Option<HashSet<Extent>>,
     /// Outcomes of transactions of several blocks that recovery determined and that the headers do not record yet.
     pub transaction_outcomes: HashMap<Extent, TransactionOutcomes>,
     /// Live bytes are not exact: a checkpoint recorded part of the records only.
@@ -59,6 +62,7 @@ impl<M: Medium> Accounts<'_, M> {
     /// The differences in words. Empty if something is damaged or cannot be read: then the counts cannot be known.
     pub(crate) fn differences(&self) -> Vec<String> {
         let mut differences = self.space();
+        differences.extend(self.victims());
         let mut keys: HashMap<(Owner, u64), Keys> = HashMap::new();
         let mut live: HashMap<Extent, u64> = HashMap::new();
         let guard = reclaim::pin();
@@ -144,6 +148,17 @@ impl<M: Medium> Accounts<'_, M> {
             let hash = self.hasher.hash(header.key(&block[from as usize..]));
             keys.entry((header.owner, hash)).or_default().records += 1;
         }
+    }
+
+    /// Differences between the live bytes of blocks and where the compactor finds them.
+    fn victims(&self) -> Vec<String> {
+        let Some(put_off) = &self.put_off else { return Vec::new() };
+        let mut wrong = self.blocks.wrong_classes(self.extents);
+        let lost = self.blocks.unlisted(self.extents).filter(|extent| !put_off.contains(extent));
+        wrong.extend(lost.map(|extent| {
+            format!("the sealed block at extent {} is not listed, and was not put off", extent.0)
+        }));
+        wrong
     }
 
     fn space(&self) -> Vec<String> {

@@ -76,7 +76,7 @@ impl<M: Medium> Scan<'_, M> {
     fn newer_of(&self, slot: Slot, checkpointed: Slot) -> Counted {
         let header = |slot: Slot| self.record_at(slot.location()).0;
         let dead = |slot: Slot, header: &Header| {
-            self.blocks.of(slot.location().0).live_sub(header.record_bytes());
+            self.blocks.live_sub(slot.location().0, header.record_bytes());
         };
         let (read, other) = (header(slot), header(checkpointed));
         if self.is_newer((read.version, slot.location()), (other.version, checkpointed.location())) {

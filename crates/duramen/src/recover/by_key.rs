@@ -149,7 +149,7 @@ impl<M: Medium> Scan<'_, M> {
             if self.is_newer(of(other), of(newest)) {
                 std::mem::swap(other, newest);
             }
-            self.blocks.of(other.entry.slot.location().0).live_sub(other.bytes);
+            self.blocks.live_sub(other.entry.slot.location().0, other.bytes);
             newest.beaten += other.beaten + 1;
             true
         });

@@ -129,11 +129,11 @@ impl<M: Medium> Scan<'_, M> {
         let (at, other_at) = (entry.slot.location(), other.location());
         let other_header = self.record_at(other_at).0;
         if self.is_newer((entry.version, at), (other_header.version, other_at)) {
-            self.blocks.of(other_at.0).live_sub(other_header.record_bytes());
+            self.blocks.live_sub(other_at.0, other_header.record_bytes());
             found.repoint(key(), entry.slot.with_stale_beside(other), self);
             i64::from(!absent) - i64::from(!other.is_tombstone())
         } else {
-            self.blocks.of(at.0).live_sub(self.record_at(at).0.record_bytes());
+            self.blocks.live_sub(at.0, self.record_at(at).0.record_bytes());
             found.set(other.with_stale_beside(entry.slot));
             0
         }

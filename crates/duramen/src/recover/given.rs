@@ -161,13 +161,13 @@ impl<M: Medium> Scan<'_, M> {
             if !slot.covers_no_older_records()
                 && let Some((header, _)) = self.found_record(slot.location())
             {
-                self.blocks.of(slot.location().0).live_sub(header.record_bytes());
+                self.blocks.live_sub(slot.location().0, header.record_bytes());
             }
         });
     }
 
     pub(crate) fn uncount_tombstone(&self, slot: Slot) {
         let bytes = self.record_at(slot.location()).0.record_bytes();
-        self.blocks.of(slot.location().0).live_sub(bytes);
+        self.blocks.live_sub(slot.location().0, bytes);
     }
 }

@@ -347,7 +347,6 @@ fn attach<M: Medium>(
             block.set_unknown();
         }
         block.set_tail(kept.tail);
-        block.set_durable_tail(kept.tail);
         block.set_unverified(true);
         block.live_add(kept.live.into());
         block.set_expiry_seconds(kept.expiry);
@@ -474,6 +473,7 @@ impl Recovered {
             extents: self.superblock.extents,
             free: self.space.runs(),
             kept: Vec::new(),
+            put_off: None,
             transaction_outcomes: self
                 .outcomes
                 .iter()

@@ -268,7 +268,6 @@ impl<M: Medium> Scan<'_, M> {
         }
         outcome.reseal = data.header.seal.map(|(tail, _)| tail) != Some(outcome.tail);
         entry.set_tail(outcome.tail);
-        entry.set_durable_tail(outcome.tail);
         outcome
     }
 

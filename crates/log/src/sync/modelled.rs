@@ -182,7 +182,7 @@ pub mod atomic {
     atomic!(AtomicU64, u64);
     atomic!(AtomicUsize, usize);
     arithmetic!(AtomicI64, i64, fetch_add fetch_sub);
-    arithmetic!(AtomicU32, u32, fetch_add fetch_sub fetch_min fetch_max);
+    arithmetic!(AtomicU32, u32, fetch_add fetch_sub fetch_and fetch_or fetch_min fetch_max);
     arithmetic!(AtomicU64, u64, fetch_add fetch_sub fetch_and fetch_or fetch_max);
     arithmetic!(AtomicUsize, usize, fetch_add fetch_sub);
 
@@ -254,6 +254,10 @@ impl<T> OnceLock<T> {
             making: Mutex::new(()),
             value: std::sync::OnceLock::new(),
         }
+    }
+
+    pub fn get(&self) -> Option<&T> {
+        self.made.load(Acquire).then(|| self.value.get()).flatten()
     }
 
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {

@@ -328,23 +328,30 @@ pub mod atomic {
     integer!(AtomicBool, bool, []);
     integer!(AtomicI64, i64, [fetch_add, fetch_sub]);
     integer!(AtomicU8, u8, []);
-    integer!(AtomicU32, u32, [fetch_add, fetch_sub, fetch_min]);
+    integer!(AtomicU32, u32, [fetch_add, fetch_sub, fetch_and, fetch_or, fetch_min]);
     integer!(AtomicU64, u64, [fetch_add, fetch_sub, fetch_and, fetch_or, fetch_max]);
     integer!(AtomicUsize, usize, [fetch_add]);
 
-    impl AtomicU64 {
-        /// Never fails spuriously: a run must repeat on every CPU.
-        #[inline]
-        pub fn compare_exchange_weak(
-            &self,
-            current: u64,
-            new: u64,
-            success: Ordering,
-            failure: Ordering,
-        ) -> Result<u64, u64> {
-            self.compare_exchange(current, new, success, failure)
-        }
+    macro_rules! weak {
+        ($name:ident, $value:ty) => {
+            impl $name {
+                /// Never fails spuriously: a run must repeat on every CPU.
+                #[inline]
+                pub fn compare_exchange_weak(
+                    &self,
+                    current: $value,
+                    new: $value,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$value, $value> {
+                    self.compare_exchange(current, new, success, failure)
+                }
+            }
+        };
     }
+
+    weak!(AtomicU32, u32);
+    weak!(AtomicU64, u64);
 
     #[derive(Debug)]
     #[repr(transparent)]

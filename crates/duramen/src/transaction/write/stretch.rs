@@ -355,8 +355,8 @@ impl<'a, M: Medium> Finalizing<'a, M> {
     }
 
     fn end_replaced(&mut self) {
-        if let Some((block, _, count, bytes)) = self.replaced.take() {
-            block.live_sub(bytes);
+        if let Some((block, range, count, bytes)) = self.replaced.take() {
+            self.records.log.blocks.live_sub(range.start, bytes);
             self.activity.dead_add(bytes as i64);
             block.unpin_all(count);
         }
