@@ -178,12 +178,7 @@ impl Script {
         });
         check_script(jobs.flatten(), Path::new(".")).map_err(refused)?;
         let metrics = Metrics::start(self.metrics.as_deref())?;
-        let stop = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            // The second one ends the program at once.
-            signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))?;
-            signal_hook::flag::register(signal, Arc::clone(&stop))?;
-        }
+        let stop = store.map_or_else(stop_by_signal, |open| Ok(Arc::clone(&open.stop)))?;
         let mut number = 0;
         for outcome in outcomes {
             match outcome {
@@ -307,16 +302,30 @@ pub struct Open {
     pub store: Store,
     path: PathBuf,
     runs: PathBuf,
+    /// SIGINT or SIGTERM has come.
+    stop: Arc<AtomicBool>,
 }
 
 impl Open {
     pub fn new(path: &Path, medium: MediumKind) -> Result<Open, Failure> {
         let store = open(path, medium)?;
         let runs = runs(path);
+        // Before the file is there, from which `jobs --stop` knows which process to send a signal to.
+        let stop = stop_by_signal()?;
         std::fs::write(&runs, std::process::id().to_string())
             .map_err(|error| format!("cannot write {}: {error}", runs.display()))?;
-        Ok(Open { store, path: path.to_owned(), runs })
+        Ok(Open { store, path: path.to_owned(), runs, stop })
     }
+}
+
+/// SIGINT and SIGTERM set the result. The second one ends the program at once.
+fn stop_by_signal() -> std::io::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
 }
 
 impl Drop for Open {
