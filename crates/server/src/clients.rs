@@ -115,6 +115,8 @@ pub struct Origin {
     pub mark: u8,
     /// See [`Client::trusted`].
     pub trusted: bool,
+    /// The user as which it is logged in from the start.
+    pub user: Option<Arc<User>>,
 }
 
 impl Origin {
@@ -128,6 +130,7 @@ impl Origin {
             descriptor: 0,
             mark: 0,
             trusted: false,
+            user: None,
         }
     }
 }
@@ -145,7 +148,7 @@ impl Client {
             trusted: origin.trusted,
             since: Instant::now(),
             names: Mutex::default(),
-            user: Mutex::default(),
+            user: Mutex::new(origin.user),
             active_at: AtomicU64::new(unix_seconds()),
             db: AtomicU8::new(0),
             protocol: AtomicU8::new(2),
@@ -200,6 +203,11 @@ impl Client {
     /// It is logged in as this user.
     pub fn set_user(&self, user: Option<Arc<User>>) {
         *self.user.lock().unwrap_or_else(PoisonError::into_inner) = user;
+    }
+
+    /// The user that it is logged in as.
+    pub fn user(&self) -> Option<Arc<User>> {
+        self.user.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether it is logged in as this user.

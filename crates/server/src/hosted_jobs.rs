@@ -1,7 +1,7 @@
 //! Jobs of continuous SQL in this process, and their state.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a job does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,6 +84,8 @@ pub struct JobReport {
     pub state: JobState,
     /// More about that, in one line.
     pub text: String,
+    /// Its plan, in lines; empty until it is known.
+    pub plan: Arc<str>,
     /// Its numbers, once it has run.
     pub progress: Option<JobProgress>,
 }
@@ -112,8 +114,14 @@ impl HostedJobs {
     pub fn report(&self, name: &str, state: JobState, text: &str, progress: Option<JobProgress>) {
         let text = text.replace(['\r', '\n'], " ");
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let progress = progress.or_else(|| told.get(name)?.progress);
-        told.insert(name.to_owned(), JobReport { state, text, progress });
+        let job = told.entry(name.to_owned()).or_default();
+        (job.state, job.text, job.progress) = (state, text, progress.or(job.progress));
+    }
+
+    /// Reports the plan of the named job.
+    pub fn report_plan(&self, name: &str, plan: &str) {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        told.entry(name.to_owned()).or_default().plan = plan.into();
     }
 }
 

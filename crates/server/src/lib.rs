@@ -12,6 +12,7 @@
 //! | [`messages`] | messages that clients get without a request |
 //! | [`observe`] | the log, INFO, latencies, keyspace events |
 //! | [`metrics`] | metrics for Prometheus, by HTTP |
+//! | [`console`] | a page at the same address |
 //! | [`import`], [`export`] | read another server's files, and write them |
 //! | [`scripts`] | the texts of Lua scripts, and each worker's interpreter |
 //! | [`acl`] | users and their rights |
@@ -24,6 +25,7 @@ pub mod acl;
 pub mod clients;
 pub mod command_error;
 pub mod config;
+pub mod console;
 mod counter;
 mod error;
 pub mod export;

@@ -36,7 +36,7 @@ pub struct Server {
     /// All users.
     pub users: Users,
     /// TLS of new connections.
-    pub tls: Settings,
+    pub tls: Arc<Settings>,
     /// Subscribers and their channels.
     pub subscriptions: Subscriptions,
     /// Clients that sent MONITOR.
@@ -131,7 +131,7 @@ impl Server {
             clients: Clients::default(),
             stats: inboxes.iter().map(|_| Arc::new(WorkerStats::new(users.commands().count()))).collect(),
             users,
-            tls: Settings::default(),
+            tls: Arc::default(),
             subscriptions: Subscriptions::default(),
             monitors: Monitors::default(),
             tracking: Tracking::default(),

@@ -7,10 +7,12 @@ use crate::acl::Users;
 use crate::acl::commands::Commands;
 use crate::acl::users::Source;
 use crate::config::{Config, value};
+use crate::console::Console;
 use crate::error::{Error, ErrorKind};
 use crate::in_process::InProcessClient;
 use crate::memcached::{self, Memcached};
 use crate::metrics::{self, Listening, Observed, Phase};
+use crate::net::tls::Settings;
 use crate::net::{self, Inbox, Listener, Message, Pair, Protocol, Turn, Worker, accept, open_files};
 use crate::observe::keyspace_events::eviction_listener;
 use crate::observe::keyspace_events::expiry_listener;
@@ -51,14 +53,24 @@ struct Metrics {
 
 impl Metrics {
     /// Serves them while the store is opened, which may take long.
-    fn start(config: &Config) -> Result<Option<Self>, Error> {
+    fn start(config: &Config, tls: &Arc<Settings>) -> Result<Option<Self>, Error> {
+        let refused = |why: String| Error::new(ErrorKind::Configuration, why);
         if config.metrics.is_empty() {
-            return Ok(None);
+            let why = "duramen-console yes: there is no address for it; set duramen-metrics";
+            return if config.console { Err(refused(why.to_owned())) } else { Ok(None) };
         }
-        let address = metrics::address(&config.metrics)
-            .map_err(|why| Error::new(ErrorKind::Configuration, format!("duramen-metrics {why}")))?;
-        let observed = Observed::new(Phase::Loading);
-        let listening = Listening::start(address, Box::new(Arc::clone(&observed)))?;
+        let address =
+            metrics::address(&config.metrics).map_err(|why| refused(format!("duramen-metrics {why}")))?;
+        let console = config.console.then(|| Console::new(address.ip().is_loopback()));
+        if config.console && !config.metrics_tls && !address.ip().is_loopback() {
+            return Err(refused(format!(
+                "duramen-console yes at {address}, which others reach: passwords and values would cross the network in \
+                 the clear; set duramen-metrics-tls yes, or duramen-metrics to a loopback address"
+            )));
+        }
+        let observed = Observed::with(Phase::Loading, console);
+        let tls = config.metrics_tls.then(|| Arc::clone(tls));
+        let listening = Listening::start(address, Box::new(Arc::clone(&observed)), tls)?;
         Ok(Some(Self { observed, listening }))
     }
 }
@@ -163,7 +175,11 @@ impl Started {
                 .register(poll.registry(), mio::Token(index))
                 .map_err(|error| system("listen", &error))?;
         }
-        let metrics = Metrics::start(&config)?;
+        let settings = Arc::new(Settings::default());
+        if let Some(tls) = tls {
+            settings.set(tls);
+        }
+        let metrics = Metrics::start(&config, &settings)?;
         let keyspace = open_store(&config)?;
         // The store raises the limit to its minimum size, in which deletes and compaction have room.
         let least = keyspace.store().limit();
@@ -193,10 +209,9 @@ impl Started {
                 log::warning(format_args!("cannot write pidfile {pidfile}: {error}; going on without it"));
             }
         }
-        let server = Arc::new(Server::new(config, keyspace, memcached, inboxes, stop, run_id(), users));
-        if let Some(tls) = tls {
-            server.tls.set(tls);
-        }
+        let mut server = Server::new(config, keyspace, memcached, inboxes, stop, run_id(), users);
+        server.tls = settings;
+        let server = Arc::new(server);
         server.set_expired_listener(expiry_listener::listener(&server));
         server.keyspace.store().set_on_due(Some(expiry_listener::due_listener(&server)));
         server.keyspace.store().set_on_evicted(eviction_listener::listener(&server));
@@ -386,7 +401,11 @@ impl Started {
         let names: Vec<_> = self.listeners.iter().map(Listener::name).collect();
         log::notice(format_args!("listening: {}", names.join(", ")));
         if let Some(address) = self.metrics_address() {
-            log::notice(format_args!("metrics: http://{address}/metrics"));
+            let scheme = if config.metrics_tls { "https" } else { "http" };
+            log::notice(format_args!("metrics: {scheme}://{address}/metrics"));
+            if config.console {
+                log::notice(format_args!("console: {scheme}://{address}/"));
+            }
         }
         let how = match (config.port, config.unixsocket.as_str()) {
             (0, "") if config.memcached != 0 => format!("memcstat --servers=localhost:{}", config.memcached),

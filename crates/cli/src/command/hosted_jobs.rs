@@ -189,6 +189,7 @@ impl Run {
 
     fn run(&self) -> Result<(JobState, String, JobProgress), Failure> {
         self.in_process.report(&self.name, JobState::Starting, "", None);
+        self.in_process.report_plan(&self.name, &self.job.explain()?);
         if let Some(directory) = self.store.parent() {
             std::fs::create_dir_all(directory)
                 .map_err(|error| format!("cannot make {}: {error}", directory.display()))?;

@@ -128,7 +128,7 @@ impl Metrics {
         let jobs = Arc::new(HostedJobs::default());
         let listen = |text| -> Result<Listening, Failure> {
             let address = metrics::address(text).map_err(|why| Refused(format!("--metrics {why}")))?;
-            Ok(Listening::start(address, Box::new(Observed::new(Phase::Jobs(Arc::clone(&jobs)))))?)
+            Ok(Listening::start(address, Box::new(Observed::new(Phase::Jobs(Arc::clone(&jobs)))), None)?)
         };
         let listening = address.map(listen).transpose()?;
         if let Some(listening) = &listening {

@@ -894,13 +894,36 @@ const PROCESS: &[Directive] = &[
         false,
         "Address for HTTP: `/metrics` for Prometheus, `/health`, `/ready`. IP:PORT, `localhost:PORT`, `*:PORT` for all \
          addresses, or a port alone, on 127.0.0.1. Port 0: any free port, which the log names. Empty: none. Everybody who \
-         reaches the address may read, without a password or TLS; see docs/metrics.md.",
+         reaches the address may read these, without a password; see docs/metrics.md.",
         |c| c.metrics.clone(),
         |c, v| {
             if !v[0].is_empty() {
                 address(v[0])?;
             }
             c.metrics = v[0].to_owned();
+            Ok(())
+        }
+    ),
+    directive!(
+        "duramen-metrics-tls",
+        false,
+        "Whether the address of duramen-metrics speaks TLS (https), with the certificates of the tls- directives. \
+         tls-auth-clients holds there too: with yes, its default, clients show a certificate.",
+        |c| value::yes_no_text(c.metrics_tls),
+        |c, v| {
+            c.metrics_tls = value::yes_no(v[0])?;
+            Ok(())
+        }
+    ),
+    directive!(
+        "duramen-console",
+        false,
+        "Whether a console is served at `/` of duramen-metrics: a page that shows the server and reads keys, with the \
+         rights of a user. On a loopback address the default user needs no login if it has no password. Any other \
+         address wants a user with a password, and duramen-metrics-tls; see docs/console.md.",
+        |c| value::yes_no_text(c.console),
+        |c, v| {
+            c.console = value::yes_no(v[0])?;
             Ok(())
         }
     ),

@@ -103,6 +103,8 @@ pub struct Config {
     pub log_format: Format,
     /// Empty: none.
     pub metrics: String,
+    pub metrics_tls: bool,
+    pub console: bool,
     pub enable_debug_command: Allowed,
     pub medium: MediumKind,
     pub flush_instruction: Option<FlushInstruction>,
@@ -261,6 +263,8 @@ impl Default for Config {
             logfile: String::new(),
             log_format: Format::Lines,
             metrics: String::new(),
+            metrics_tls: false,
+            console: false,
             enable_debug_command: Allowed::No,
             medium: MediumKind::Auto,
             flush_instruction: None,

@@ -36,7 +36,7 @@ const CIPHERS: [(&str, &str); 9] = [
 impl Config {
     /// Whether the server listens for TLS.
     pub const fn speaks_tls(&self) -> bool {
-        self.tls_port != 0 || self.memcached_tls
+        self.tls_port != 0 || self.memcached_tls || self.metrics_tls
     }
 
     /// The settings of TLS, with the files as they are now.

@@ -58,6 +58,7 @@ impl Commands {
             unix: false,
             descriptor: -1,
             trusted: false,
+            user: None,
         });
         let dispatcher = Dispatcher::new(
             Arc::clone(&server),

@@ -65,6 +65,7 @@ impl Offline {
             descriptor: -1,
             mark: MARK,
             trusted: false,
+            user: None,
         });
         let id = client.id;
         let mut connection = ConnectionState::new(client, Login::trusted(), true);

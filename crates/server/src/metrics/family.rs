@@ -7,6 +7,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, prometheus_text
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::{Registry, Unit};
+use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::fmt;
 
@@ -151,6 +152,32 @@ impl Samples {
     pub fn labelled<const N: usize>(&mut self, labels: [&str; N], number: impl Into<Number>) {
         self.0.push((labels.map(str::to_owned).into(), number.into()));
     }
+}
+
+/// The numbers of these families by name, as JSON for the console: a number, or numbers by the value of the only label.
+/// A histogram is an object of `sum` and `buckets`, which are pairs of a bound in seconds (`null`: none) and a count.
+pub fn values<'a>(families: impl Iterator<Item = &'a Family>, facts: &Facts) -> Value {
+    let value = |number: &Number| match number {
+        Number::Whole(number) => json!(number),
+        Number::Real(number) => json!(number),
+        Number::Histogram(sum, buckets) => {
+            let buckets: Vec<Value> = buckets
+                .iter()
+                .map(|(bound, count)| json!([bound.is_finite().then_some(bound), count]))
+                .collect();
+            json!({"sum": sum, "buckets": buckets})
+        }
+    };
+    let mut all = Map::new();
+    for family in families {
+        let samples = family.collect(facts).0;
+        let of_family = match family.labels {
+            [] => samples.first().map_or(Value::Null, |(_, number)| value(number)),
+            _ => samples.iter().map(|(labels, number)| (labels.join("|"), value(number))).collect(),
+        };
+        all.insert(family.name.to_owned(), of_family);
+    }
+    Value::Object(all)
 }
 
 /// A text format.

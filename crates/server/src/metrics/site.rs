@@ -1,11 +1,13 @@
-//! The paths `/metrics`, `/health` and `/ready`.
+//! The paths `/metrics`, `/health` and `/ready`, and those of the console.
 
 use super::facts::{BlockCache, Facts};
 use super::family::{self, Format, OPEN_METRICS};
-use super::http::{Request, Response, Site, Status};
+use super::http::{Answer, Request, Response, Site, Status};
 use super::table::families;
+use crate::console::{Console, Seen};
 use crate::hosted_jobs::HostedJobs;
 use crate::server::Server;
+use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 /// What the process does.
@@ -24,12 +26,18 @@ pub enum Phase {
 pub struct Observed {
     phase: RwLock<Phase>,
     blocks: BlockCache,
+    console: Option<Console>,
 }
 
 impl Observed {
     /// A process in this phase.
     pub fn new(phase: Phase) -> Arc<Self> {
-        Arc::new(Self { phase: RwLock::new(phase), blocks: BlockCache::default() })
+        Self::with(phase, None)
+    }
+
+    /// The same, perhaps with a console.
+    pub fn with(phase: Phase, console: Option<Console>) -> Arc<Self> {
+        Arc::new(Self { phase: RwLock::new(phase), blocks: BlockCache::default(), console })
     }
 
     /// Another phase begins. When this returns, nothing of the one before is used any more.
@@ -80,8 +88,12 @@ fn why_not_ready(phase: &Phase) -> Option<String> {
 }
 
 impl Site for Arc<Observed> {
-    fn answer(&self, request: &Request) -> Response {
-        match request.path.as_str() {
+    fn threads(&self) -> usize {
+        if self.console.is_some() { Console::THREADS } else { 0 }
+    }
+
+    fn answer(&self, request: &Request, client: IpAddr) -> Answer {
+        let response = match request.path.as_str() {
             "/metrics" => {
                 let open = request.quality(OPEN_METRICS);
                 let is_open = open > 0.0 && open >= request.quality("text/plain");
@@ -92,29 +104,36 @@ impl Site for Arc<Observed> {
                 None => Response::sentence(Status::Ok, "ready"),
                 Some(why) => Response::sentence(Status::Unavailable, &why),
             },
-            _ => Response::of(Status::NotFound),
-        }
+            _ => {
+                let Some(console) = &self.console else { return Response::of(Status::NotFound).into() };
+                let phase = self.phase();
+                let why = why_not_ready(&phase);
+                let seen = match &*phase {
+                    Phase::Server(server) => Some(Seen { server, blocks: &self.blocks, why_not_ready: why }),
+                    Phase::Loading | Phase::Closing | Phase::Jobs(_) => None,
+                };
+                return console.answer(request, client, seen);
+            }
+        };
+        response.into()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
 
     #[test]
     fn a_process_that_loads_or_closes_is_healthy_and_not_ready() {
         let observed = Observed::new(Phase::Loading);
         let get = |path: &str| {
-            let path = path.to_owned();
             let accept = "application/openmetrics-text".to_owned();
-            let response = observed.answer(&Request {
-                is_head: false,
-                path,
-                query: String::new(),
-                accept,
-                closes: false,
-            });
-            (response.status, response.body)
+            let request = Request { path: path.to_owned(), accept, ..Request::default() };
+            match observed.answer(&request, Ipv4Addr::LOCALHOST.into()) {
+                Answer::Now(response) => (response.status, response.body),
+                Answer::After(..) | Answer::Work(_) => panic!("{path} is answered at once"),
+            }
         };
         for (phase, why) in [(Phase::Loading, "loading: "), (Phase::Closing, "shutting down: ")] {
             observed.enter(phase);

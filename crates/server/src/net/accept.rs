@@ -97,6 +97,7 @@ fn admit<P: Protocol>(server: &Server, mut incoming: Incoming, next: &mut usize)
         descriptor: incoming.stream.descriptor(),
         mark: incoming.mark,
         trusted: false,
+        user: None,
     });
     log::verbose(format_args!("accepted {} as client {}", client.address, client.id));
     server.inboxes[worker].send(Message::Connection(incoming.stream, client));

@@ -138,10 +138,14 @@ impl Session {
         Self::new(client, Login::trusted(), true)
     }
 
-    /// The session of a client that has just connected: of the default user, if it needs no password.
+    /// The session of a client that has just connected: of the user that it came with, else of the default user, if
+    /// that needs no password.
     pub fn of_client(client: Arc<Client>, users: &Users) -> Self {
         if client.trusted {
             return Self::trusted(client);
+        }
+        if let Some(user) = client.user() {
+            return Self::new(client, Login::of(user, users), true);
         }
         let user = users.default_user();
         client.set_user(Some(Arc::clone(user)));

@@ -8,6 +8,7 @@ mod blocking;
 mod collections;
 mod commands;
 mod connections;
+mod console;
 mod cost;
 mod damage;
 mod eviction;

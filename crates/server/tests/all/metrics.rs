@@ -14,20 +14,20 @@ fn start() -> Server {
 }
 
 /// Sends bytes and reads until the server closes the connection, or answers a request that keeps it open.
-fn exchange(address: SocketAddr, bytes: &[u8]) -> (u16, String, String) {
+pub fn exchange(address: SocketAddr, bytes: &[u8]) -> (u16, String, String) {
     let mut stream = connect(address);
     stream.write_all(bytes).unwrap();
     answer(&mut stream, bytes.starts_with(b"HEAD"))
 }
 
-fn connect(address: SocketAddr) -> TcpStream {
+pub fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream
 }
 
 /// Status, headers and body of an answer, which must be framed as it says.
-fn answer(stream: &mut TcpStream, is_head: bool) -> (u16, String, String) {
+pub fn answer(stream: &mut TcpStream, is_head: bool) -> (u16, String, String) {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {

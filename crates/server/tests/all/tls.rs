@@ -18,13 +18,13 @@ use std::time::{Duration, Instant};
 type Tls = StreamOwned<ClientConnection, TcpStream>;
 
 /// An authority, and the directory of its files.
-struct Authority {
+pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     directory: tempfile::TempDir,
 }
 
 impl Authority {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, "authority");
@@ -34,12 +34,12 @@ impl Authority {
         authority
     }
 
-    fn path(&self, name: &str) -> String {
+    pub fn path(&self, name: &str) -> String {
         self.directory.path().join(name).display().to_string()
     }
 
     /// Writes `NAME.crt` and `NAME.key`: a certificate for a host, of this common name.
-    fn sign(&self, name: &str, host: &str, common_name: &str) {
+    pub fn sign(&self, name: &str, host: &str, common_name: &str) {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
         params.distinguished_name.push(DnType::OrganizationName, "other");
@@ -50,7 +50,7 @@ impl Authority {
     }
 
     /// A client's settings, with its certificate if it has one.
-    fn client(&self, certificate: Option<&str>) -> Arc<ClientConfig> {
+    pub fn client(&self, certificate: Option<&str>) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.issuer.der().clone()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -188,7 +188,7 @@ impl Session {
             }
             Statement::Explain(inner) => {
                 return Ok(Outcome::Text(match *inner {
-                    Statement::Job(inserts) => explain_job(&self.job(&inserts)?)?,
+                    Statement::Job(inserts) => self.job(&inserts)?.explain()?,
                     Statement::Query(query) => self.explain_query(&query)?,
                     _ => return Err(Error::syntax("another statement", "a query or an INSERT")),
                 }));
@@ -338,16 +338,22 @@ fn first_of(before: &mut [usize], mut number: usize) -> usize {
     number
 }
 
-fn explain_job(job: &Job) -> Result<String> {
-    let threads = match Partition::of(&job.optimised) {
-        Ok(partition) => partition.to_string(),
-        Err(whole) => format!("one: {whole}\n"),
-    };
-    Ok(format!(
-        "== Plan ==\n{}\n== Pipelines ==\n{}\n== Threads ==\n{threads}",
-        explain::job(&job.optimised),
-        Graph::of(&job.optimised)?
-    ))
+impl Job {
+    /// The text of its EXPLAIN.
+    ///
+    /// # Errors
+    /// When it cannot run: a part is not supported.
+    pub fn explain(&self) -> Result<String> {
+        let threads = match Partition::of(&self.optimised) {
+            Ok(partition) => partition.to_string(),
+            Err(whole) => format!("one: {whole}\n"),
+        };
+        Ok(format!(
+            "== Plan ==\n{}\n== Pipelines ==\n{}\n== Threads ==\n{threads}",
+            explain::job(&self.optimised),
+            Graph::of(&self.optimised)?
+        ))
+    }
 }
 
 /// A row number without a bound would keep every row.

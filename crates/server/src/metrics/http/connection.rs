@@ -6,15 +6,17 @@
 //!      └─ deadline: 408 if a part of a head has come, else closed
 //! ```
 //!
+//! Before *Writing* comes *Working*, while another thread makes the answer, or *Holding*, after a wrong password.
+//!
 //! *Ending*: our side is shut down, and what the client still sends is read and dropped. If the socket were closed with
 //! unread bytes, the kernel would reset the connection and the client might lose the answer.
 
-use super::handler::Site;
+use super::handler::{Answer, Site, Work};
 use super::request::{HEAD_BYTES_MAX, Parsed, parse};
 use super::response::{Response, Status};
-use mio::net::TcpStream;
+use crate::net::Stream;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::Shutdown;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 /// A head must be whole this long after its first byte.
@@ -23,6 +25,8 @@ const HEAD_TIME_MAX: Duration = Duration::from_secs(5);
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(20);
 /// Between two requests. Prometheus asks every 15 to 60 seconds.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(150);
+/// For work and for the answer to a wrong password. Both end earlier.
+const WORK_TIME_MAX: Duration = Duration::from_secs(60);
 /// After the last answer.
 const END_TIME_MAX: Duration = Duration::from_secs(1);
 /// Bytes that are dropped after the last answer.
@@ -30,6 +34,8 @@ const DROPPED_BYTES_MAX: usize = 1 << 20;
 
 enum Phase {
     Reading,
+    Working { is_head: bool, closes: bool },
+    Holding { bytes: Vec<u8>, closes: bool },
     Writing { bytes: Vec<u8>, sent: usize, closes: bool },
     Ending { dropped: usize },
 }
@@ -37,7 +43,8 @@ enum Phase {
 /// A client's connection.
 pub struct Connection {
     /// Its socket.
-    pub stream: TcpStream,
+    pub stream: Stream,
+    client: IpAddr,
     phase: Phase,
     input: Vec<u8>,
     deadline: Instant,
@@ -46,21 +53,35 @@ pub struct Connection {
 }
 
 /// What becomes of the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// It waits for the client.
     Waits,
     /// It has been answered once, and may have sent another request: others come first.
     GoesOn,
+    /// It waits for the response of this work, which [`Connection::worked`] takes.
+    Works(Work),
     /// It is closed.
     Closes,
 }
 
 impl Connection {
     /// A new one.
-    pub fn new(stream: TcpStream, now: Instant) -> Self {
+    pub fn new(stream: Stream, client: IpAddr, now: Instant) -> Self {
+        let deadline = now + HEAD_TIME_MAX;
         // The first request follows at once.
-        Self { stream, phase: Phase::Reading, input: Vec::new(), deadline: now + HEAD_TIME_MAX, since: now }
+        Self { stream, client, phase: Phase::Reading, input: Vec::new(), deadline, since: now }
+    }
+
+    /// Whether it waits for work: there is a bound on how many do, and none gives its place away.
+    pub const fn is_working(&self) -> bool {
+        matches!(self.phase, Phase::Working { .. })
+    }
+
+    /// The response of its work is there.
+    pub fn worked(&mut self, response: &Response, site: &dyn Site, now: Instant) -> Next {
+        let Phase::Working { is_head, closes } = self.phase else { return Next::Waits };
+        self.answer(response, is_head, closes, now);
+        self.ready(site, now)
     }
 
     /// Its deadline.
@@ -70,10 +91,19 @@ impl Connection {
 
     /// The socket is ready, or may be: goes on as far as that does not block, and no further than one answer.
     pub fn ready(&mut self, site: &dyn Site, now: Instant) -> Next {
+        if let Err(Ended) = self.send_encrypted() {
+            return Next::Closes;
+        }
         loop {
             let was_writing = matches!(self.phase, Phase::Writing { .. });
             let went = match &mut self.phase {
-                Phase::Reading => self.read(site, now),
+                Phase::Reading => match self.read(site, now) {
+                    Ok(Read::Work(work)) => return Next::Works(work),
+                    Ok(Read::More) => Ok(true),
+                    Ok(Read::Nothing) => Ok(false),
+                    Err(Ended) => Err(Ended),
+                },
+                Phase::Working { .. } | Phase::Holding { .. } => Ok(false),
                 Phase::Writing { .. } => self.write(now),
                 Phase::Ending { .. } => self.drop_input(),
             };
@@ -88,6 +118,11 @@ impl Connection {
 
     /// The deadline has passed.
     pub fn expire(&mut self, site: &dyn Site, now: Instant) -> Next {
+        if let Phase::Holding { bytes, closes } = &mut self.phase {
+            let (bytes, closes) = (std::mem::take(bytes), *closes);
+            self.write_from_now_on(bytes, closes, now);
+            return self.ready(site, now);
+        }
         if matches!(self.phase, Phase::Reading) && !self.input.is_empty() {
             self.answer(&Response::of(Status::Timeout), false, true, now);
             return self.ready(site, now);
@@ -96,28 +131,56 @@ impl Connection {
     }
 
     fn answer(&mut self, response: &Response, is_head: bool, closes: bool, now: Instant) {
-        self.phase = Phase::Writing { bytes: response.bytes(is_head, closes), sent: 0, closes };
+        self.write_from_now_on(response.bytes(is_head, closes), closes, now);
+    }
+
+    fn write_from_now_on(&mut self, bytes: Vec<u8>, closes: bool, now: Instant) {
+        self.phase = Phase::Writing { bytes, sent: 0, closes };
         (self.deadline, self.since) = (now + ANSWER_TIME_MAX, now);
     }
 
-    /// Reads, and answers the first request; false when it would block.
-    fn read(&mut self, site: &dyn Site, now: Instant) -> Result<bool, Ended> {
+    /// Sends bytes that are encrypted; false when it would block.
+    fn send_encrypted(&mut self) -> Result<bool, Ended> {
+        match self.stream.tls() {
+            Some(tls) if tls.stream.has_unsent() => match tls.stream.send() {
+                Ok(()) => Ok(true),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
+                Err(_) => Err(Ended),
+            },
+            _ => Ok(true),
+        }
+    }
+
+    /// Reads, and answers the first request.
+    fn read(&mut self, site: &dyn Site, now: Instant) -> Result<Read, Ended> {
         match parse(&self.input) {
             Parsed::Whole(request, len) => {
                 self.input.drain(..len);
-                let response = site.answer(&request);
-                self.answer(&response, request.is_head, request.closes, now);
-                return Ok(true);
+                let (is_head, closes) = (request.is_head, request.closes);
+                match site.answer(&request, self.client) {
+                    Answer::Now(response) => self.answer(&response, is_head, closes, now),
+                    Answer::After(time, response) => {
+                        self.phase = Phase::Holding { bytes: response.bytes(is_head, closes), closes };
+                        (self.deadline, self.since) = (now + time.min(WORK_TIME_MAX), now);
+                        return Ok(Read::Nothing);
+                    }
+                    Answer::Work(work) => {
+                        self.phase = Phase::Working { is_head, closes };
+                        (self.deadline, self.since) = (now + WORK_TIME_MAX, now);
+                        return Ok(Read::Work(work));
+                    }
+                }
+                return Ok(Read::More);
             }
             Parsed::Refused(status) => {
                 self.answer(&Response::of(status), false, true, now);
-                return Ok(true);
+                return Ok(Read::More);
             }
             Parsed::Partial => {}
         }
         let mut room = [0; 2048];
         let wanted = room.len().min(HEAD_BYTES_MAX - self.input.len().min(HEAD_BYTES_MAX - 1));
-        let Some(read) = within(self.stream.read(&mut room[..wanted]))? else { return Ok(false) };
+        let Some(read) = within(self.stream.read(&mut room[..wanted]))? else { return Ok(Read::Nothing) };
         if read == 0 {
             return Err(Ended);
         }
@@ -125,7 +188,7 @@ impl Connection {
             (self.deadline, self.since) = (now + HEAD_TIME_MAX, now);
         }
         self.input.extend_from_slice(&room[..read]);
-        Ok(true)
+        Ok(Read::More)
     }
 
     fn write(&mut self, now: Instant) -> Result<bool, Ended> {
@@ -135,8 +198,12 @@ impl Connection {
             *sent += wrote;
             return Ok(true);
         }
-        if *closes {
-            self.stream.shutdown(Shutdown::Write).map_err(|_| Ended)?;
+        let closes = *closes;
+        if !self.send_encrypted()? {
+            return Ok(false);
+        }
+        if closes {
+            self.stream.shutdown_write();
             self.phase = Phase::Ending { dropped: 0 };
             self.deadline = now + END_TIME_MAX;
         } else {
@@ -149,10 +216,27 @@ impl Connection {
     fn drop_input(&mut self) -> Result<bool, Ended> {
         let Phase::Ending { dropped } = &mut self.phase else { return Ok(true) };
         let mut room = [0; 4096];
-        let Some(read) = within(self.stream.read(&mut room))? else { return Ok(false) };
+        let read = match self.stream.read(&mut room) {
+            // With TLS it says that some bytes were dropped.
+            Err(error) if error.kind() == ErrorKind::Interrupted => room.len(),
+            read => match within(read)? {
+                Some(read) => read,
+                None => return Ok(false),
+            },
+        };
         *dropped += read;
         if read == 0 || *dropped > DROPPED_BYTES_MAX { Err(Ended) } else { Ok(true) }
     }
+}
+
+/// What reading has brought.
+enum Read {
+    /// There may be more to do.
+    More,
+    /// It would block, or the answer comes later.
+    Nothing,
+    /// A request whose answer is work.
+    Work(Work),
 }
 
 /// The connection is over.

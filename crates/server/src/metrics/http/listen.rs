@@ -1,8 +1,12 @@
 //! The address, and the thread that serves it.
 
+use super::background::Background;
 use super::connection::{Connection, Next};
 use super::handler::Site;
+use super::response::{Response, Status};
 use crate::error::{Error, ErrorKind};
+use crate::net::Stream;
+use crate::net::tls::Settings;
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token, Waker};
 use std::collections::HashMap;
@@ -20,8 +24,9 @@ const CONNECTIONS_MAX: usize = 128;
 const PLACE_TIME_MIN: Duration = Duration::from_millis(200);
 const LISTENER: Token = Token(usize::MAX);
 const WAKE: Token = Token(usize::MAX - 1);
-/// How long the thread sleeps at most: deadlines are exact to this time.
+/// How long the thread sleeps at most, and at least when a deadline is near.
 const LOOK: Duration = Duration::from_secs(1);
+const LOOK_MIN: Duration = Duration::from_millis(1);
 /// When no place is free, or after an error of accept such as too many open files.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -52,11 +57,15 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Listens at the address and serves `site` there, on a thread of its own.
+    /// Listens at the address and serves `site` there, on a thread of its own; by TLS, if there are settings.
     ///
     /// # Errors
     /// `Address`, naming the address and what to do.
-    pub fn start(address: SocketAddr, site: Box<dyn Site>) -> Result<Self, Error> {
+    pub fn start(
+        address: SocketAddr,
+        site: Box<dyn Site>,
+        tls: Option<Arc<Settings>>,
+    ) -> Result<Self, Error> {
         let refused = |error: io::Error| {
             let todo = "choose another one with --metrics, or leave it out";
             Error::new(ErrorKind::Address, format!("cannot serve metrics at {address}: {error}; {todo}"))
@@ -67,10 +76,13 @@ impl Listening {
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE).map_err(refused)?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKE).map_err(refused)?);
         let ends = Arc::new(AtomicBool::new(false));
+        let background = Background::start(site.threads(), &waker).map_err(refused)?;
         let thread = Thread {
             poll,
             listener,
             site,
+            tls,
+            background,
             ends: Arc::clone(&ends),
             connections: HashMap::new(),
             going: Vec::new(),
@@ -103,6 +115,8 @@ struct Thread {
     poll: Poll,
     listener: TcpListener,
     site: Box<dyn Site>,
+    tls: Option<Arc<Settings>>,
+    background: Background,
     ends: Arc<AtomicBool>,
     connections: HashMap<usize, Connection>,
     /// Those that go on without an event.
@@ -115,10 +129,13 @@ impl Thread {
         let mut events = Events::with_capacity(CONNECTIONS_MAX + 2);
         let mut retry = false;
         while !self.ends.load(Ordering::Acquire) {
+            let due = self.connections.values().map(Connection::deadline).min();
+            let left = due.map_or(LOOK, |due| due.saturating_duration_since(Instant::now()));
             let pause = match (self.going.is_empty(), retry) {
                 (false, _) => Duration::ZERO,
                 (true, true) => RETRY,
-                (true, false) => LOOK,
+                // Not shorter, as the kernel counts in milliseconds.
+                (true, false) => left.clamp(LOOK_MIN, LOOK),
             };
             let polled = self.poll.poll(&mut events, Some(pause));
             match polled {
@@ -137,6 +154,9 @@ impl Thread {
                     Token(number) => self.ready(number, now),
                 }
             }
+            while let Some((number, response)) = self.background.done() {
+                self.worked(number, &response, now);
+            }
             if accepts {
                 retry = !self.accept(now);
             }
@@ -150,8 +170,8 @@ impl Thread {
             if !self.make_place(now) {
                 return false;
             }
-            let mut stream = match self.listener.accept() {
-                Ok((stream, _)) => stream,
+            let (stream, client) = match self.listener.accept() {
+                Ok((stream, address)) => (stream, address.ip()),
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => return true,
                     io::ErrorKind::Interrupted
@@ -160,12 +180,17 @@ impl Thread {
                     _ => return false,
                 },
             };
+            let stream = match &self.tls {
+                None => Ok(Stream::Tcp(stream)),
+                Some(tls) => tls.accept(stream).map(|stream| Stream::Tls(Box::new(stream))),
+            };
+            let Ok(mut stream) = stream else { continue };
             let number = self.next;
             // Below the tokens of the listener and the waker.
             self.next = (self.next + 1) % WAKE.0;
             let interest = Interest::READABLE | Interest::WRITABLE;
             if self.poll.registry().register(&mut stream, Token(number), interest).is_ok() {
-                self.connections.insert(number, Connection::new(stream, now));
+                self.connections.insert(number, Connection::new(stream, client, now));
                 // Bytes may have come before it was registered.
                 self.ready(number, now);
             }
@@ -177,24 +202,46 @@ impl Thread {
         if self.connections.len() < CONNECTIONS_MAX {
             return true;
         }
-        let oldest = self.connections.iter().min_by_key(|(_, connection)| connection.since);
+        let idle = self.connections.iter().filter(|(_, connection)| !connection.is_working());
+        let oldest = idle.min_by_key(|(_, connection)| connection.since);
         let oldest = oldest.filter(|(_, it)| now.duration_since(it.since) >= PLACE_TIME_MIN);
         oldest.map(|(number, _)| *number).is_some_and(|number| self.connections.remove(&number).is_some())
     }
 
     fn ready(&mut self, number: usize, now: Instant) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
-        match connection.ready(&*self.site, now) {
+        let next = connection.ready(&*self.site, now);
+        self.go_on(number, next, now);
+    }
+
+    fn worked(&mut self, number: usize, response: &Response, now: Instant) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let next = connection.worked(response, &*self.site, now);
+        self.go_on(number, next, now);
+    }
+
+    fn go_on(&mut self, number: usize, next: Next, now: Instant) {
+        match next {
             Next::Waits => {}
             Next::GoesOn if self.going.contains(&number) => {}
             Next::GoesOn => self.going.push(number),
+            Next::Works(work) => {
+                if !self.background.begin(number, work) {
+                    let busy = "Too much is asked for at once; try again.";
+                    self.worked(number, &Response::sentence(Status::Unavailable, busy), now);
+                }
+            }
             Next::Closes => drop(self.connections.remove(&number)),
         }
     }
 
     fn expire(&mut self, now: Instant) {
-        let site = &*self.site;
-        self.connections.retain(|_, it| it.deadline() > now || it.expire(site, now) != Next::Closes);
+        let due = self.connections.iter().filter(|(_, it)| it.deadline() <= now);
+        for number in due.map(|(number, _)| *number).collect::<Vec<_>>() {
+            let Some(connection) = self.connections.get_mut(&number) else { continue };
+            let next = connection.expire(&*self.site, now);
+            self.go_on(number, next, now);
+        }
     }
 }
 

@@ -1,11 +1,12 @@
 //! A small HTTP/1.1 server for operators: short answers to GET and HEAD, on one thread, for a bounded number of
-//! connections. It knows no path: a [`Site`] answers them.
+//! connections, with TLS or without. It knows no path: a [`Site`] answers them.
 //!
 //! | module | is about |
 //! |---|---|
 //! | [`request`] | the head of a request, read by `httparse`, the parser of hyper |
 //! | [`response`] | an answer and its bytes |
 //! | [`handler`] | the interface to what answers |
+//! | [`background`] | threads for answers that take time |
 //! | [`connection`] | one connection and its deadlines |
 //! | [`listen`] | addresses, the thread, and which connection is closed when there are too many |
 //!
@@ -14,13 +15,14 @@
 //! nothing takes at most [`HEAD_BYTES_MAX`] bytes and one answer of memory. **Invariant 3**: the body of a request is
 //! never read; such a connection is closed after the answer.
 
+mod background;
 mod connection;
 mod handler;
 mod listen;
 mod request;
 mod response;
 
-pub use handler::Site;
+pub use handler::{Answer, Site, Work};
 pub use listen::{Listening, address};
 pub use request::{HEAD_BYTES_MAX, Request};
 pub use response::{Response, Status};

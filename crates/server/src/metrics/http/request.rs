@@ -8,7 +8,7 @@ pub const HEAD_BYTES_MAX: usize = 8 << 10;
 const HEADERS_MAX: usize = 64;
 
 /// A request without its body.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Request {
     /// HEAD: the answer is sent without its body.
     pub is_head: bool,
@@ -18,6 +18,12 @@ pub struct Request {
     pub query: String,
     /// The header `Accept`, all of them with commas between.
     pub accept: String,
+    /// The header `Host`.
+    pub host: String,
+    /// The header `Authorization`.
+    pub authorization: String,
+    /// The header `Sec-Fetch-Site`: where a browser says that the page comes from which asks.
+    pub fetch_site: String,
     /// The connection is closed after the answer.
     pub closes: bool,
 }
@@ -74,8 +80,12 @@ pub fn parse(bytes: &[u8]) -> Parsed {
     };
     let closes = has_body || says("close") || version == 0 && !says("keep-alive");
     let accept = values("accept").collect::<Vec<_>>().join(",");
+    let first = |name| values(name).next().unwrap_or_default().to_owned();
+    let (host, authorization, fetch_site) = (first("host"), first("authorization"), first("sec-fetch-site"));
+    // A header twice is of no client that means well: none of them counts.
+    let authorization = if values("authorization").count() > 1 { "?".to_owned() } else { authorization };
     let (path, query) = (path.to_owned(), query.to_owned());
-    Parsed::Whole(Request { is_head, path, query, accept, closes }, len)
+    Parsed::Whole(Request { is_head, path, query, accept, host, authorization, fetch_site, closes }, len)
 }
 
 impl Request {
@@ -155,7 +165,7 @@ mod tests {
     fn the_quality_of_a_type_is_the_one_that_the_client_names() {
         let of = |accept: &str| {
             let accept = accept.to_owned();
-            Request { is_head: false, path: String::new(), query: String::new(), accept, closes: false }
+            Request { accept, ..Request::default() }
         };
         let found = of("application/openmetrics-text;version=1.0.0;q=0.8, Text/Plain;q=0.5,*/*;q=0.1");
         assert_eq!(found.quality("application/openmetrics-text"), 0.8);

@@ -9,16 +9,26 @@ pub enum Status {
     Ok,
     /// 400: it is no request of HTTP/1.
     BadRequest,
+    /// 401: a user and its password are wanted.
+    Unauthorized,
+    /// 403: the user may not, or another site asks.
+    Forbidden,
     /// 404: there is no such path.
     NotFound,
     /// 405: neither GET nor HEAD.
     MethodNotAllowed,
     /// 408: its head took too long.
     Timeout,
+    /// 421: it is for another host.
+    Misdirected,
     /// 431: its head is too long.
     HeadTooLarge,
+    /// 500: a bug.
+    Failed,
     /// 503: not now.
     Unavailable,
+    /// 504: the server took too long.
+    Late,
 }
 
 impl Status {
@@ -27,11 +37,16 @@ impl Status {
         match self {
             Self::Ok => "200 OK",
             Self::BadRequest => "400 Bad Request",
+            Self::Unauthorized => "401 Unauthorized",
+            Self::Forbidden => "403 Forbidden",
             Self::NotFound => "404 Not Found",
             Self::MethodNotAllowed => "405 Method Not Allowed",
             Self::Timeout => "408 Request Timeout",
+            Self::Misdirected => "421 Misdirected Request",
             Self::HeadTooLarge => "431 Request Header Fields Too Large",
+            Self::Failed => "500 Internal Server Error",
             Self::Unavailable => "503 Service Unavailable",
+            Self::Late => "504 Gateway Timeout",
         }
     }
 
@@ -40,11 +55,16 @@ impl Status {
         match self {
             Self::Ok => "ok",
             Self::BadRequest => "This is no request of HTTP/1.1.",
+            Self::Unauthorized => "The console wants the name and the password of a user (ACL).",
+            Self::Forbidden => "This is not allowed.",
             Self::NotFound => "There is no such page; /metrics, /health and /ready are served.",
             Self::MethodNotAllowed => "Only GET and HEAD are answered.",
             Self::Timeout => "The head of the request took too long.",
+            Self::Misdirected => "The console is not served by this name; use localhost, 127.0.0.1 or [::1].",
             Self::HeadTooLarge => "The head of the request is too long.",
+            Self::Failed => "This is a bug, which the log describes; please report it.",
             Self::Unavailable => "Not now.",
+            Self::Late => "The server took too long.",
         }
     }
 }
@@ -61,17 +81,19 @@ pub struct Response {
     pub content_type: &'static str,
     /// The body.
     pub body: String,
+    /// More headers, each with its line end.
+    pub headers: &'static str,
 }
 
 impl Response {
     /// A page of this media type.
     pub fn page(content_type: &'static str, body: String) -> Self {
-        Self { status: Status::Ok, content_type, body }
+        Self { status: Status::Ok, content_type, body, headers: "" }
     }
 
     /// A sentence for a person.
     pub fn sentence(status: Status, sentence: &str) -> Self {
-        Self { status, content_type: PLAIN, body: format!("{sentence}\n") }
+        Self { status, content_type: PLAIN, body: format!("{sentence}\n"), headers: "" }
     }
 
     /// The same with the sentence of the status.
@@ -94,6 +116,10 @@ impl Response {
         if self.status == Status::MethodNotAllowed {
             text.push_str("Allow: GET, HEAD\r\n");
         }
+        if self.status == Status::Unauthorized {
+            text.push_str("WWW-Authenticate: Basic realm=\"Duramen\", charset=\"UTF-8\"\r\n");
+        }
+        text.push_str(self.headers);
         if closes {
             text.push_str("Connection: close\r\n");
         }
