@@ -9,7 +9,7 @@ mod entry;
 mod output;
 mod place;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 // Its first line of help is the package's description.
@@ -55,6 +55,8 @@ enum Command {
     #[cfg(not(feature = "sql"))]
     #[command(hide = true, disable_help_flag = true)]
     Jobs(command::missing::Args),
+    Ping(command::ping::Args),
+    Manual(command::manual::Args),
     Version(command::version::Args),
 }
 
@@ -69,6 +71,7 @@ type Failure = Box<dyn std::error::Error>;
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    duramen::look_hosts_up_without_modules();
     // The server adds its log.
     duramen::report_faults(None);
     let answer = match args.command {
@@ -97,6 +100,8 @@ fn main() -> ExitCode {
         Command::Sql(_) => command::missing::run("sql", "sql"),
         #[cfg(not(feature = "sql"))]
         Command::Jobs(_) => command::missing::run("jobs", "sql"),
+        Command::Ping(args) => command::ping::run(&args),
+        Command::Manual(args) => command::manual::run(&args, <Args as CommandFactory>::command()),
         Command::Version(args) => command::version::run(&args),
     };
     match answer {
@@ -135,7 +140,6 @@ fn is_broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_first_line_of_help_names_all_commands() {

@@ -147,7 +147,7 @@ pub use duramen_log::format::FORMAT_VERSION;
 #[doc(inline)]
 pub use duramen_log::{Error, ErrorKind, KEY_BYTES_MAX, Result, VALUE_BYTES_MAX};
 pub use duramen_media::fault::report_faults;
-pub use duramen_media::process::return_large_allocations;
+pub use duramen_media::process::{look_hosts_up_without_modules, return_large_allocations};
 pub use duramen_media::{Create, FlushInstruction, MediumKind, Scratch};
 pub use evict::access::uncounted;
 pub use evict::queues::{Evicted, OnEvicted};

@@ -119,6 +119,24 @@ pub fn return_large_allocations() {
     }
 }
 
+/// Has a program that is linked statically with glibc look hosts up in `/etc/hosts` and by DNS alone. By default glibc
+/// loads a shared module for each other word of the line `hosts` in `/etc/nsswitch.conf` (`resolve`, `myhostname`); a
+/// module of another glibc than the linked one ends the process by a signal. Must be called before the first look-up.
+/// In a program that is linked dynamically, and without glibc, it does nothing.
+pub fn look_hosts_up_without_modules() {
+    #[cfg(all(target_env = "gnu", target_feature = "crt-static"))]
+    {
+        use std::ffi::{c_char, c_int};
+        unsafe extern "C" {
+            // Of <nss.h>.
+            fn __nss_configure_lookup(database: *const c_char, line: *const c_char) -> c_int;
+        }
+        // SAFETY: both are texts that end with a zero; glibc copies what it keeps of them.
+        let refused = unsafe { __nss_configure_lookup(c"hosts".as_ptr(), c"files dns".as_ptr()) };
+        debug_assert_eq!(refused, 0, "glibc knows the database and both words");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

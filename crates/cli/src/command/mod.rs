@@ -15,8 +15,10 @@ pub mod import;
 #[cfg(feature = "sql")]
 pub mod jobs;
 pub mod load;
+pub mod manual;
 #[cfg(not(all(feature = "bench", feature = "sql")))]
 pub mod missing;
+pub mod ping;
 pub mod put;
 pub mod scan;
 pub mod serve;

@@ -3,8 +3,9 @@
 //!
 //! Sources, later wins: built-in values, the file, `DURAMEN_*` of the environment, the command line.
 //! What each directive means stands in [`directives::SECTIONS`], from which CONFIG GET, the help text and the
-//! tables of docs/configuration.md are made.
+//! tables of docs/configuration.md are made, and those of [`description`].
 
+pub mod description;
 pub mod directives;
 #[cfg(test)]
 mod document;

@@ -91,14 +91,17 @@ fn updated(old: &str, config: &Config, users: &[Vec<u8>]) -> String {
 }
 
 fn line_of(text: &mut String, directive: &Directive, config: &Config) {
-    let value = (directive.get)(config);
-    let value = match directive.values {
-        (1, 1) => quoted(value.as_bytes()),
-        _ if value.is_empty() => "\"\"".to_owned(),
-        _ => value,
-    };
     // Writing to a string cannot fail.
-    let _ = writeln!(text, "{} {value}", directive.name);
+    let _ = writeln!(text, "{}", line(directive, &(directive.get)(config)));
+}
+
+/// The line of a configuration file that sets this value.
+pub(super) fn line(directive: &Directive, value: &str) -> String {
+    match directive.values {
+        (1, 1) => format!("{} {}", directive.name, quoted(value.as_bytes())),
+        _ if value.is_empty() => format!("{} \"\"", directive.name),
+        _ => format!("{} {value}", directive.name),
+    }
 }
 
 /// `value`, quoted where that is needed to read it back as one word.

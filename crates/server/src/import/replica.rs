@@ -15,7 +15,7 @@ use duramen_resp::encode_command;
 use duramen_resp::tls::Settings;
 use rustls::{ClientConnection, StreamOwned};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs as _};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -78,6 +78,28 @@ impl std::str::FromStr for Origin {
     }
 }
 
+impl Origin {
+    /// A server on this machine, without a login.
+    pub fn local(port: u16) -> Self {
+        Self { host: "127.0.0.1".to_owned(), port, user: None, password: None, tls: None }
+    }
+
+    /// Sends PING and returns the reply. A server that wants a login first is alive too: the reply is its refusal.
+    ///
+    /// # Errors
+    /// When nothing that answers PING answers within this time, for each step.
+    pub fn ping(&self, patience: Duration) -> Result<String, Failure> {
+        let mut connection = Connection::open_within(self, patience)?;
+        connection.send(&["PING"])?;
+        let line = connection.line()?;
+        match line.split_at_checked(1) {
+            Some(("+", reply)) => Ok(reply.to_owned()),
+            Some(("-", reply)) if reply.starts_with("NOAUTH ") => Ok(reply.to_owned()),
+            _ => Err(Failure(format!("the server answers PING with \"{line}\""))),
+        }
+    }
+}
+
 /// Decodes the percent signs in a part of an address; `None` if they are malformed or the result is not UTF-8.
 fn decoded(text: &str) -> Option<String> {
     let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
@@ -119,10 +141,23 @@ struct Connection {
 
 impl Connection {
     fn open(origin: &Origin) -> Result<Self, Failure> {
+        Self::open_within(origin, HANDSHAKE_TIMEOUT)
+    }
+
+    /// Connects and logs in; each step may take this long.
+    fn open_within(origin: &Origin, patience: Duration) -> Result<Self, Failure> {
         let Origin { host, port, user, password, tls } = origin;
         let failed = |error| Failure(format!("cannot connect to {host} port {port}: {error}"));
-        let socket = TcpStream::connect((&host[..], *port)).map_err(failed)?;
-        socket.set_read_timeout(Some(HANDSHAKE_TIMEOUT)).map_err(failed)?;
+        let mut socket = Err(io::Error::other("the name has no address"));
+        for address in (&host[..], *port).to_socket_addrs().map_err(failed)? {
+            socket = TcpStream::connect_timeout(&address, patience);
+            if socket.is_ok() {
+                break;
+            }
+        }
+        let socket = socket.map_err(failed)?;
+        socket.set_read_timeout(Some(patience)).map_err(failed)?;
+        socket.set_write_timeout(Some(patience)).map_err(failed)?;
         let socket: Box<dyn Socket> = match tls {
             None => Box::new(socket),
             Some(settings) => Box::new(settings.connect(host, socket).map_err(failed)?),
