@@ -25,6 +25,8 @@
 //! | `datafusion` | random SQL over random streams gives DataFusion's results |
 //! | `flink` | expressions give Flink's results, which the tests of SQL contain |
 //! | `linear` | SQL scripts with ten thousand of anything take time in proportion |
+//! | `package` | the archives of one commit are the same when they are made again, and crates can be published |
+//! | `package-life` | Debian's package keeps its data through upgrades and removal, and a purge leaves nothing |
 //! | `metrics` | every alert fires when it is provoked, and every query of the dashboard returns data |
 //! | `kafka` | jobs over a real broker lose and repeat nothing, even if a job or the broker is killed |
 //! | `nexmark` | with `--compare`: Nexmark's queries give DataFusion's results; without, it measures both |
@@ -56,6 +58,7 @@ mod metrics;
 mod millions;
 mod nexmark;
 mod order;
+mod package;
 mod planted;
 mod power_cut;
 mod random;
@@ -113,6 +116,10 @@ enum Check {
     Linear(linear::Settings),
     /// Starts a real Prometheus: each alert is provoked, and each query of the dashboard returns data
     Metrics(metrics::Settings),
+    /// Makes a static program, a Debian package, a container image, an SBOM and checksums
+    Package(package::Settings),
+    /// Installs, upgrades, removes and purges the Debian package in a clean system with systemd; needs root
+    PackageLife(package::life::Settings),
     /// Measures Nexmark's queries, hand-written loops and DataFusion, which it installs, and prints a table
     Nexmark(nexmark::Settings),
     /// Fetches Apache Kafka, and runs the tests of the SQL connectors to it, with kills of jobs and brokers
@@ -254,6 +261,8 @@ fn run(check: Check) -> Result<bool> {
         Check::Flink(settings) => flink::run(&repository(), &settings),
         Check::Linear(settings) => linear::run(&repository(), &settings),
         Check::Metrics(settings) => metrics::run(&repository(), settings),
+        Check::Package(settings) => package::run(&repository(), settings),
+        Check::PackageLife(settings) => package::life::run(&repository(), settings),
         Check::Kafka(settings) => kafka::run(&repository(), &settings),
         Check::Torture(settings) => torture::run(&settings),
         Check::PowerCut(settings) => power_cut::run(&settings),

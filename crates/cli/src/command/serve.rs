@@ -26,7 +26,7 @@ fn served(config: Config) -> Result<(), Failure> {
 /// Serve a store to Redis clients, by default on 127.0.0.1:6379 from ./duramen-data
 ///
 /// Takes the same arguments as redis-server: a configuration file and directives. Every directive can also be set in
-/// the environment, as DURAMEN_PORT for port. docs/configuration.md lists them.
+/// the environment, as DURAMEN_PORT for port. `--help` and duramen.conf(5) list them.
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 pub struct Args {
