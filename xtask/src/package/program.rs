@@ -1,6 +1,6 @@
 //! The static program: with glibc, so that it runs on every Linux of its processor, in an empty image too.
 //!
-//! docs/internals/decisions/039-static-with-glibc.md has the reasons.
+//! docs/internals/decisions/040-static-with-glibc.md has the reasons.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
