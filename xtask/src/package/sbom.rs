@@ -291,8 +291,9 @@ mod tests {
             json!({ "id": name, "name": name, "version": "1.0.0", "license": "MIT/Apache-2.0",
                     "source": "registry", "manifest_path": format!("/{name}/Cargo.toml"), "repository": "home" })
         };
+        let packages = ["duramen-cli", "used", "deep", "tested", "built", "lua-src"].map(package);
         let metadata = json!({
-            "packages": ["duramen-cli", "used", "deep", "tested", "built", "lua-src"].map(package),
+            "packages": packages,
             "resolve": { "nodes": [
                 { "id": "duramen-cli", "deps": [
                     dependency("used", Value::Null),
