@@ -3,6 +3,7 @@
 use crate::Result;
 use crate::compact::compactor::{Compactor, GRACE_MAX};
 use crate::maintenance::Maintenance;
+use crate::maintenance::grow::Growth;
 use crate::maintenance::run::DEAD_PERCENT_MIN;
 use duramen_log::format::Extent;
 use duramen_log::sync::atomic::Ordering::Relaxed;
@@ -57,7 +58,9 @@ impl<M: Medium> Maintenance<M> {
         let log = self.log();
         let extents = |bytes: u64| u32::try_from(bytes.div_ceil(log.extent_bytes)).unwrap_or(u32::MAX);
         let kept = self.compaction.keep_free_bytes.max(log.used_bytes() / KEPT_SHARE);
-        (extents(kept), extents(self.records.tuning.give_back_bytes_min).max(2))
+        // With less the background thread would take it back at once.
+        let kept = extents(kept).max(Growth::ahead(log, &log.space()));
+        (kept, extents(self.records.tuning.give_back_bytes_min).max(2))
     }
 
     /// As [`Maintenance::give_space_back`], however long the space has been free.

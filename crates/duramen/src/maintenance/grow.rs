@@ -72,8 +72,14 @@ impl Growth {
 
     /// Whether so little is free that the background thread should grow the store.
     pub(crate) fn is_low<M: Medium>(log: &Log<M>, space: &Space) -> bool {
-        let enough = u64::from(space.extents() / 16).min(AHEAD_BYTES_MAX / log.extent_bytes);
-        u64::from(space.writable_extents()) < enough
+        space.writable_extents() < Self::ahead(log, space)
+    }
+
+    /// The extents that are to be free ahead of puts. Those given back do not count: else the store would take them back
+    /// as soon as it had given them.
+    pub(crate) fn ahead<M: Medium>(log: &Log<M>, space: &Space) -> u32 {
+        let extents_max = u32::try_from(AHEAD_BYTES_MAX / log.extent_bytes).unwrap_or(u32::MAX);
+        (space.backed_extents() / 16).min(extents_max)
     }
 
     /// Whether a writer waits for extents that the background thread grows.
