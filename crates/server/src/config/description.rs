@@ -70,7 +70,7 @@ pub fn sample() -> String {
     for (title, directives) in SECTIONS {
         let _ = write!(out, "\n# === {title} ===\n");
         for directive in *directives {
-            out.push_str("\n");
+            out.push('\n');
             comment(&mut out, directive.text);
             let when = if directive.mutable { "CONFIG SET changes it." } else { "It is read at the start." };
             comment(&mut out, &format!("Value: {}. {when}", values(directive)));
