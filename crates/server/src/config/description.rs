@@ -99,7 +99,7 @@ mod tests {
             let path = dir.path().join(name);
             std::fs::write(&path, lines).unwrap();
             let path = path.to_str().unwrap().to_owned();
-            let config = Config::from_args([path].into_iter(), std::iter::empty()).unwrap();
+            let config = Config::from_args([path], std::iter::empty()).unwrap();
             directives().map(|directive| (directive.name, (directive.get)(&config))).collect::<Vec<_>>()
         };
         assert_eq!(shown("all.conf", &settings.join("\n")), shown("none.conf", &text));
