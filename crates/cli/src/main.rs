@@ -8,6 +8,8 @@ mod command;
 mod entry;
 mod output;
 mod place;
+#[cfg(any(feature = "bench", feature = "sql"))]
+mod signals;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;

@@ -170,7 +170,8 @@ impl Block {
         let mut now = self.state.load(Acquire);
         loop {
             let Some(new) = next(now) else { return Err(now) };
-            // AcqRel: who pins, retires or frees a block observes what was done to it before the last such change.
+            // AcqRel: a thread that pins, retires or frees a block observes what was done to it before the last such
+            // change.
             match self.state.compare_exchange_weak(now, new, AcqRel, Acquire) {
                 Ok(_) => return Ok(now),
                 Err(other) => now = other,

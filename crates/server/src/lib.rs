@@ -29,6 +29,8 @@ pub mod console;
 mod counter;
 mod error;
 pub mod export;
+#[cfg(test)]
+mod generated_page;
 pub mod hosted_jobs;
 pub mod import;
 mod in_process;

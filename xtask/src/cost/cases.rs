@@ -2,6 +2,8 @@
 //!
 //! The file is longer than others because it is one list.
 
+use super::template::Line;
+
 /// A command, and a quantity that it can grow with.
 pub struct Case {
     /// The command's group in Redis's documentation.
@@ -29,10 +31,10 @@ impl Case {
         title
     }
 
-    /// The measured commands, without subcommands.
+    /// The commands that prepare the data and those that are measured, without subcommands.
     pub fn commands(&self) -> impl Iterator<Item = String> {
-        let first = |line: &str| line.split_whitespace().next().unwrap_or_default().to_lowercase();
-        self.ask.iter().map(move |line| first(line.strip_prefix("each: ").unwrap_or(line)))
+        let lines = self.fill.iter().chain(self.ask).flat_map(|line| Line::of(line, 1).commands);
+        lines.filter_map(|words| words.first().map(|name| name.to_lowercase()))
     }
 
     /// The names of the measured commands, as in COMMAND LIST.

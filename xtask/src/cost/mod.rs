@@ -309,6 +309,16 @@ mod tests {
     }
 
     #[test]
+    fn the_commands_of_a_case_include_those_that_prepare_its_data() {
+        let timed =
+            CASES.iter().find(|case| case.family == "hash with times" && case.ask == ["HLEN h"]).unwrap();
+        assert!(timed.commands().any(|name| name == "hexpire"));
+        assert!(timed.commands().any(|name| name == "hlen"));
+        let blocked = CASES.iter().find(|case| case.fill == ["blocked: BLPOP l 0"]).unwrap();
+        assert!(blocked.commands().any(|name| name == "blpop"));
+    }
+
+    #[test]
     fn every_case_can_be_written_out() {
         for case in CASES {
             for line in case.fill.iter().chain(case.ask) {

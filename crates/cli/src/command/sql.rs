@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use duramen::{Create, Durability, MediumKind, Options, Store};
@@ -18,6 +18,7 @@ use duramen_stream::run::{
 use duramen_stream::{Error, ErrorKind, Job, Outcome, Session};
 use indicatif::ProgressBar;
 
+use crate::signals::Signals;
 use crate::{Answer, Failure};
 
 /// Run a script of continuous SQL: each job until its input ends or it is interrupted
@@ -178,7 +179,14 @@ impl Script {
         });
         check_script(jobs.flatten(), Path::new(".")).map_err(refused)?;
         let metrics = Metrics::start(self.metrics.as_deref())?;
-        let stop = store.map_or_else(stop_by_signal, |open| Ok(Arc::clone(&open.stop)))?;
+        let watched;
+        let signals = match store {
+            Some(open) => &open.signals,
+            None => {
+                watched = Signals::watch()?;
+                &watched
+            }
+        };
         let mut number = 0;
         for outcome in outcomes {
             match outcome {
@@ -186,7 +194,7 @@ impl Script {
                 Outcome::Text(text) => println!("{}", text.trim_end()),
                 Outcome::Job(job) => {
                     number += 1;
-                    if self.only.is_some_and(|only| only != number) || stop.load(Ordering::Relaxed) {
+                    if self.only.is_some_and(|only| only != number) || signals.stop() {
                         continue;
                     }
                     let keep = store.map(|open| self.keep(open, number)).transpose()?;
@@ -195,7 +203,7 @@ impl Script {
                     let report = |state, progress: &Progress| {
                         jobs.report(&name, state, "", Some(numbers(progress, self.every)));
                     };
-                    self.run_job(&job, keep.as_ref(), &stop, report)
+                    self.run_job(&job, keep.as_ref(), signals.flag(), report)
                         .inspect_err(|error| jobs.report(&name, JobState::Failed, &error.to_string(), None))
                         .map_err(refused)?;
                 }
@@ -302,8 +310,7 @@ pub struct Open {
     pub store: Store,
     path: PathBuf,
     runs: PathBuf,
-    /// SIGINT or SIGTERM has come.
-    stop: Arc<AtomicBool>,
+    signals: Signals,
 }
 
 impl Open {
@@ -311,21 +318,11 @@ impl Open {
         let store = open(path, medium)?;
         let runs = runs(path);
         // Before the file is there, from which `jobs --stop` knows which process to send a signal to.
-        let stop = stop_by_signal()?;
+        let signals = Signals::watch()?;
         std::fs::write(&runs, std::process::id().to_string())
             .map_err(|error| format!("cannot write {}: {error}", runs.display()))?;
-        Ok(Open { store, path: path.to_owned(), runs, stop })
+        Ok(Open { store, path: path.to_owned(), runs, signals })
     }
-}
-
-/// SIGINT and SIGTERM set the result. The second one ends the program at once.
-fn stop_by_signal() -> std::io::Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))?;
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
-    Ok(stop)
 }
 
 impl Drop for Open {

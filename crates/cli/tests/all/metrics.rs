@@ -1,25 +1,11 @@
 //! Metrics of jobs of SQL: in the server, and of `duramen sql`.
 
+use crate::sql::start;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
-
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn start(directory: &Path, args: &[&str]) -> Running {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_duramen"));
-    command.args(args).current_dir(directory).stdout(Stdio::null()).stderr(Stdio::null());
-    Running(command.spawn().unwrap())
-}
 
 fn free_port() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string()
@@ -105,7 +91,7 @@ fn a_job_of_sql_shows_its_numbers() {
     let args = ["sql", "good.sql", "--store", "jobs", "--every", "50", "--metrics", &port];
     let mut job = start(dir, &args);
     job_has_its_numbers(dir, &port);
-    // What a checkpoint knows goes on after a kill: records that were read.
+    // The number of records read is in the checkpoint, so it goes on after a kill.
     job.0.kill().unwrap();
     job.0.wait().unwrap();
     let _job = start(dir, &args);

@@ -93,7 +93,7 @@ fn duramen(directory: &Path, args: &[&str]) -> Command {
 }
 
 /// A process that is killed when the test ends.
-struct Running(Child);
+pub struct Running(pub Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -102,7 +102,8 @@ impl Drop for Running {
     }
 }
 
-fn start(directory: &Path, args: &[&str]) -> Running {
+/// Starts the program, without its output.
+pub fn start(directory: &Path, args: &[&str]) -> Running {
     Running(duramen(directory, args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
 }
 

@@ -314,6 +314,18 @@ pub mod atomic {
             cell!($name, std::sync::atomic::$name, $value);
 
             impl $name {
+                /// Never fails spuriously: a run must repeat on every CPU.
+                #[inline]
+                pub fn compare_exchange_weak(
+                    &self,
+                    current: $value,
+                    new: $value,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$value, $value> {
+                    self.compare_exchange(current, new, success, failure)
+                }
+
                 $(
                     #[inline]
                     pub fn $method(&self, value: $value, order: Ordering) -> $value {
@@ -331,27 +343,6 @@ pub mod atomic {
     integer!(AtomicU32, u32, [fetch_add, fetch_sub, fetch_and, fetch_or, fetch_min]);
     integer!(AtomicU64, u64, [fetch_add, fetch_sub, fetch_and, fetch_or, fetch_max]);
     integer!(AtomicUsize, usize, [fetch_add]);
-
-    macro_rules! weak {
-        ($name:ident, $value:ty) => {
-            impl $name {
-                /// Never fails spuriously: a run must repeat on every CPU.
-                #[inline]
-                pub fn compare_exchange_weak(
-                    &self,
-                    current: $value,
-                    new: $value,
-                    success: Ordering,
-                    failure: Ordering,
-                ) -> Result<$value, $value> {
-                    self.compare_exchange(current, new, success, failure)
-                }
-            }
-        };
-    }
-
-    weak!(AtomicU32, u32);
-    weak!(AtomicU64, u64);
 
     #[derive(Debug)]
     #[repr(transparent)]

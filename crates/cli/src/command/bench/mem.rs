@@ -1,5 +1,6 @@
 //! `duramen bench mem`: measures a memory, by the built-in suite or by workload files.
 
+use crate::signals::Signals;
 use crate::{Answer, Failure};
 use duramen::{FlushInstruction, MediumKind};
 use duramen_bench::memory::{
@@ -10,8 +11,6 @@ use duramen_bench::report::{Machine, Measurement, Run, html, text, write_whole};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 // 1 GiB: above every cache, and faulted in within a second.
@@ -323,24 +322,6 @@ fn list(is_suite: bool, all: &[Benchmark]) -> Result<Answer, Failure> {
         }
     }
     Ok(Answer::Yes)
-}
-
-/// Whether an interrupt or a stop request has arrived. The second one ends the process at once.
-pub struct Signals(Arc<AtomicBool>);
-
-impl Signals {
-    pub fn watch() -> std::io::Result<Self> {
-        let flag = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            signal_hook::flag::register_conditional_default(signal, flag.clone())?;
-            signal_hook::flag::register(signal, flag.clone())?;
-        }
-        Ok(Self(flag))
-    }
-
-    pub fn stop(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
 }
 
 /// The points of a run, with a bar.

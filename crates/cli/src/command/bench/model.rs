@@ -1,7 +1,8 @@
 //! `duramen bench model`: Duramen's operations next to the bare memory accesses that they consist of, and next to the
 //! patterns of other designs on the same medium.
 
-use super::mem::{Session, Signals, begin};
+use super::mem::{Session, begin};
+use crate::signals::Signals;
 use crate::{Answer, Failure};
 use duramen::{Create, FlushInstruction, MediumKind, Options, Store};
 use duramen_bench::memory::{Bench, Benchmark, Overrides, PATTERNS, Target, bounds, medium, persist_with};

@@ -1,5 +1,6 @@
 //! `duramen bench server`: load over sockets for one server, or for several servers next to each other.
 
+use crate::signals::Signals;
 use crate::{Answer, Failure};
 use duramen_bench::report::{Better, Latency, Machine, Measurement, Medium, Metric, Run, Unit, html, text};
 use duramen_bench::server::servers::Server;
@@ -9,8 +10,6 @@ use duramen_bench::server::{
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Drive a Redis or memcached server over its socket, or compare servers alternately
@@ -85,16 +84,11 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Answer, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // A second signal ends the program as if there were no handler.
-        signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))?;
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
+    let signals = Signals::watch()?;
     let (began, machine) = (Instant::now(), Machine::read());
     let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let bar = Bar::new();
-    let stopped = || stop.load(Ordering::Relaxed);
+    let stopped = || signals.stop();
     let (measurements, mut notes) = if args.servers.is_empty() {
         (one(args, &bar, &stopped)?, Vec::new())
     } else {
