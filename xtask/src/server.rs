@@ -156,6 +156,11 @@ impl Server {
         Ok(self.status_kib("RssShmem:")? + self.status_kib("RssFile:")?)
     }
 
+    /// That part of it which lies in memory file systems and takes memory of the machine: a store on shm.
+    pub fn shm_kib(&self) -> Result<u64> {
+        self.status_kib("RssShmem:")
+    }
+
     fn status_kib(&self, field: &str) -> Result<u64> {
         let path = format!("/proc/{}/status", self.child.id());
         let status = fs::read_to_string(&path).attempt(|| format!("read {path}"))?;

@@ -1,9 +1,10 @@
 //! `cargo xtask space`: what a server's store takes after most of its keys were deleted.
 //!
 //! In each cycle all keys are written, nine of ten are deleted, and the space of the file is observed until it is at
-//! most [`SHARE`] of what the records take that live, and the floor. In every fifth cycle the server is killed at a random moment, started
-//! again, and asked for all keys that it must have. After the last cycle the same is seen of an eviction limit that is
-//! lowered, and of FLUSHALL.
+//! most [`SHARE`] of what the records take that live, and the floor. On shm the memory of the server that is resident
+//! there must be so small too. In every fifth cycle the server is killed at a random moment, started again, and asked
+//! for all keys that it must have. After the last cycle the same is seen of an eviction limit that is lowered, and of
+//! FLUSHALL.
 //!
 //! Exit code 1: the space did not come back within a minute, or a value was wrong.
 
@@ -208,12 +209,12 @@ impl<'a> Store<'a> {
             .ok_or_else(|| Failure::new(format!("INFO has no number {field}")))
     }
 
-    /// Waits until the file takes at most `most` bytes and the floor; prints a line.
+    /// Waits until the file, and what of it is resident on shm, take at most `most` bytes and the floor; prints a line.
     fn observe(&mut self, directory: &Path, name: &str, full: u64, most: u64) -> Result<bool> {
         let begun = Instant::now();
         loop {
             let (space, live) = (self.space()?, self.number("duramen_live_bytes")?);
-            let is_small = space <= most + FLOOR;
+            let is_small = space.max(self.server.shm_kib()? << 10) <= most + FLOOR;
             if is_small || begun.elapsed() > WAIT_MAX {
                 let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
                 println!(

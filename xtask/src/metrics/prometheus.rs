@@ -16,6 +16,9 @@ pub struct Target {
     pub port: u16,
 }
 
+/// The job whose targets speak TLS, and ask for a certificate.
+pub const TLS_JOB: &str = "duramen-https";
+
 /// An alert that fires.
 #[derive(Debug)]
 pub struct Firing {
@@ -29,15 +32,30 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts it with these targets and rules.
-    pub fn start(program: &Path, targets: &[Target], rules: &str, directory: &Path) -> Result<Prometheus> {
+    /// Starts it with these targets and rules; `certificates` has those of [`crate::certificates`].
+    pub fn start(
+        program: &Path,
+        targets: &[Target],
+        certificates: &Path,
+        rules: &str,
+        directory: &Path,
+    ) -> Result<Prometheus> {
         let mut config = String::from(
             "global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}\n\
              rule_files: [duramen.rules.yml]\nscrape_configs:\n",
         );
-        for job in ["duramen", "duramen-sql"] {
+        let files = certificates.display();
+        for job in ["duramen", "duramen-sql", TLS_JOB] {
             // Writing to a string cannot fail.
-            let _ = writeln!(config, "  - job_name: {job}\n    static_configs:");
+            let _ = writeln!(config, "  - job_name: {job}");
+            if job == TLS_JOB {
+                let _ = writeln!(
+                    config,
+                    "    scheme: https\n    tls_config: {{ca_file: {files}/ca.crt, cert_file: {files}/ada.crt, \
+                     key_file: {files}/ada.key}}"
+                );
+            }
+            let _ = writeln!(config, "    static_configs:");
             for target in targets.iter().filter(|target| target.job == job) {
                 let Target { instance, port, .. } = target;
                 let _ = writeln!(config, "      - targets: [\"127.0.0.1:{port}\"]");

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::prometheus::{Prometheus, Target};
+use super::prometheus::{Prometheus, TLS_JOB, Target};
+use crate::certificates;
 use crate::failure::{Attempt, Failure, Result};
 use crate::server::{Server, free_port};
 use duramen_resp::Connection;
@@ -128,6 +129,7 @@ impl Scenes {
         scenes.serve("slow", &disk("slow"), &sql(&slow, "20"))?;
         scenes.serve("gone", &shm("gone"), &[])?;
         scenes.damaged(&shm("damaged"))?;
+        scenes.serve_tls()?;
         let metrics = free_port()?;
         let arguments = words(&["sql", &lagging, "--metrics", &metrics.to_string()]);
         let log = directory.join("lagging.log");
@@ -162,6 +164,26 @@ impl Scenes {
         let server = self.server(name, store, metrics, more)?;
         self.scenes.push(Scene { name, job: "duramen", metrics, server });
         Ok(())
+    }
+
+    /// A server whose address of metrics speaks TLS and asks for a certificate of the authority.
+    fn serve_tls(&mut self) -> Result<()> {
+        let files = self.certificates();
+        certificates::make(&files)?;
+        let file = |name: &str| files.join(name).display().to_string();
+        let (certificate, key, authority) = (file("server.crt"), file("server.key"), file("ca.crt"));
+        let options = ["--duramen-metrics-tls", "yes", "--tls-cert-file", &certificate];
+        let options = [&options[..], &["--tls-key-file", &key, "--tls-ca-cert-file", &authority]].concat();
+        let (metrics, store) = (free_port()?, self.memory.path().join("tls").display().to_string());
+        let options: Vec<String> = options.into_iter().map(str::to_owned).collect();
+        let server = self.server("tls", &store, metrics, &options)?;
+        self.scenes.push(Scene { name: "tls", job: TLS_JOB, metrics, server });
+        Ok(())
+    }
+
+    /// Where the certificates are.
+    pub fn certificates(&self) -> PathBuf {
+        self.directory.join("certificates")
     }
 
     fn server(&self, name: &str, store: &str, metrics: u16, more: &[String]) -> Result<Server> {
@@ -219,6 +241,8 @@ impl Scenes {
         for scene in &self.scenes {
             prometheus.demand(&format!("up{{instance=\"{}\"}} == 1", scene.name))?;
         }
+        prometheus.demand(&format!("duramen_ready{{job=\"{TLS_JOB}\"}} == 1"))?;
+        println!("prometheus: all {} targets are up, one of them by https", self.scenes.len());
         self.work();
         fill(&mut self.find("full").connect()?)?;
         let mut limits = self.find("limits").connect()?;
