@@ -153,7 +153,7 @@ impl Server {
 
     /// The memory of its files that the process has mapped and that is resident, in KiB.
     pub fn shared_kib(&self) -> Result<u64> {
-        Ok(self.status_kib("RssShmem:")? + self.status_kib("RssFile:")?)
+        Ok(self.shm_kib()? + self.status_kib("RssFile:")?)
     }
 
     /// That part of it which lies in memory file systems and takes memory of the machine: a store on shm.

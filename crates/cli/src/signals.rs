@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Whether an interrupt or a stop request has arrived. The second one ends the process at once.
+#[derive(Clone)]
 pub struct Signals(Arc<AtomicBool>);
 
 impl Signals {

@@ -179,14 +179,7 @@ impl Script {
         });
         check_script(jobs.flatten(), Path::new(".")).map_err(refused)?;
         let metrics = Metrics::start(self.metrics.as_deref())?;
-        let watched;
-        let signals = match store {
-            Some(open) => &open.signals,
-            None => {
-                watched = Signals::watch()?;
-                &watched
-            }
-        };
+        let signals = store.map_or_else(Signals::watch, |open| Ok(open.signals.clone()))?;
         let mut number = 0;
         for outcome in outcomes {
             match outcome {

@@ -91,7 +91,7 @@ fn a_job_of_sql_shows_its_numbers() {
     let args = ["sql", "good.sql", "--store", "jobs", "--every", "50", "--metrics", &port];
     let mut job = start(dir, &args);
     job_has_its_numbers(dir, &port);
-    // The number of records read is in the checkpoint, so it goes on after a kill.
+    // A checkpoint keeps the number of records read, so the count continues after a kill.
     job.0.kill().unwrap();
     job.0.wait().unwrap();
     let _job = start(dir, &args);
