@@ -317,7 +317,7 @@ pub const MODELLED: [Mutant; 35] = [
 ];
 
 /// Bugs that the crash driver finds.
-pub const ALL: [Mutant; 41] = [
+pub const ALL: [Mutant; 40] = [
     Mutant::GenerationKept,
     Mutant::TombstoneDroppedEarly,
     Mutant::StaleNotCounted,
@@ -329,7 +329,6 @@ pub const ALL: [Mutant; 41] = [
     Mutant::FreedBeforeCommit,
     Mutant::FreedBeforeReadersLeave,
     Mutant::PinNotChecked,
-    Mutant::FreedWithoutOrder,
     Mutant::ExpiryNotCopied,
     Mutant::ExpiredShown,
     Mutant::SuperblockCopyZeroFirst,

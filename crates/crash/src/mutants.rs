@@ -8,6 +8,7 @@ use crate::soak::{self, What};
 use crate::threads::plan::{Kind, Plan};
 use crate::threads::{IMAGES_MAX, run_plan};
 use crate::{Case, Effort, Setup, Violation};
+use duramen::Residence;
 use duramen::mutants::{ALL, Mutant, plant};
 use duramen_media::sim::lose;
 use std::time::Duration;
@@ -243,6 +244,9 @@ const WITHOUT_CRASH: [Mutant; 2] = [Mutant::FreedBeforeReadersLeave, Mutant::Pin
 /// Bugs that one thread shows in transactions that span several blocks.
 const IN_TRANSACTIONS: [Mutant; 2] = [Mutant::EnteredTwice, Mutant::FinalizedTooEarly];
 
+/// Bugs that one thread shows in stores whose index checkpoints have roots of collections.
+const WITH_ROOTS: [Mutant; 1] = [Mutant::CheckpointRootsForgotten];
+
 /// Bugs of eviction.
 const EVICTING: [Mutant; 6] = [
     Mutant::EvictedWithStale,
@@ -263,7 +267,7 @@ const SOAKED: [(Mutant, What); 5] = [
 ];
 
 /// Bugs that a few steps show, in an order that seeds do not reach in minutes.
-const DIRECTED: [(Mutant, Scenario); 26] = [
+const DIRECTED: [(Mutant, Scenario); 27] = [
     (Mutant::BodyBeforeHeader, directed::killed_within_a_forged_value),
     (Mutant::BodySearched, directed::damaged_forged_value),
     (Mutant::SecretLeftOut, directed::guessed_value_without_header),
@@ -279,6 +283,7 @@ const DIRECTED: [(Mutant, Scenario); 26] = [
     (Mutant::CountedBehindTail, directed::behind_the_tail),
     (Mutant::UncommittedCopied, directed::copied_and_shown),
     (Mutant::KeptNotCounted, directed::kept_and_deleted),
+    (Mutant::FreedWithoutOrder, directed::deleted_and_freed),
     (Mutant::NamelessReclaimed, directed::name_lost),
     (Mutant::DamagedPlacedByGuess, directed::written_around_damage),
     (Mutant::BuiltOnUndrained, directed::renamed_before_durable),
@@ -376,6 +381,19 @@ impl Prey {
         self.threads.is_none() && self.soak.is_none() && self.scenario.is_none()
     }
 
+    /// Whether the setup of a seed has what the bug needs.
+    fn may_show(&self, seed: u64) -> bool {
+        if !self.is_alone() {
+            return true;
+        }
+        let setup = || Setup::new(seed, self.case.and_then(Case::named));
+        if self.bug.is_among(&IN_TRANSACTIONS) {
+            return setup().spans;
+        }
+        let has_roots = |setup: Setup| setup.residence == Residence::Persistent && setup.places > 0;
+        !self.bug.is_among(&WITH_ROOTS) || has_roots(setup())
+    }
+
     fn look(&self, seed: u64) -> Result<(), Box<Violation>> {
         if let Some(what) = self.soak {
             return soak::run_seed(seed, &std::env::temp_dir(), what).map(|_| ()).map_err(|found| {
@@ -410,9 +428,7 @@ impl Prey {
         let begun = all_busy();
         let took = || all_busy().saturating_sub(begun);
         let mut by = None;
-        let is_in_transactions = self.is_alone() && self.bug.is_among(&IN_TRANSACTIONS);
-        let case = self.case.and_then(Case::named);
-        for seed in (seed..).filter(|&seed| !is_in_transactions || Setup::new(seed, case).spans) {
+        for seed in (seed..).filter(|&seed| self.may_show(seed)) {
             if took() >= patience {
                 break;
             }

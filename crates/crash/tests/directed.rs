@@ -33,6 +33,12 @@ fn a_deleted_key_stays_deleted_while_a_pinned_block_has_its_older_record() {
 }
 
 #[test]
+fn a_deleted_key_stays_deleted_while_its_block_and_its_tombstone_s_are_freed() {
+    let _alone = alone();
+    directed::deleted_and_freed().unwrap();
+}
+
+#[test]
 fn a_table_with_a_damaged_name_is_reported_and_salvaged() {
     let _alone = alone();
     directed::name_lost().unwrap();

@@ -80,6 +80,44 @@ pub fn copied_and_freed() -> Result<(), String> {
     Ok(())
 }
 
+/// A block of keys, and the block of their tombstones, are freed one after the other. Power fails anywhere.
+///
+/// # Errors
+/// Returns a description of the violation.
+pub fn deleted_and_freed() -> Result<(), String> {
+    let medium = SimMedium::resume(Log::empty(Model::Page, LEN_MAX));
+    let store = StoreOn::open_on(medium.clone(), &options(1, Durability::EveryWrite)).map_err(reported)?;
+    let keys = || (0..24u8).map(|number| [b'k', number]);
+    keys().try_for_each(|key| store.put(key, [1; 40])).map_err(reported)?;
+    keys().try_for_each(|key| store.delete(key).map(drop)).map_err(reported)?;
+    // The block with the last tombstone is sealed.
+    (0..12).try_for_each(|_| store.put(b"filler", [2; 40])).map_err(reported)?;
+    let from = medium.position();
+    (0..6).try_for_each(|_| store.maintain()).map_err(reported)?;
+    if store.stats().freed_extents < 4 {
+        return Err("the blocks of the keys and of the tombstones were not freed".into());
+    }
+    let log = medium.log();
+    let mut walker = Walker::new(&log);
+    let mut rng = Rng::new(1);
+    while let Some(at) = walker.next_point() {
+        if at < from {
+            continue;
+        }
+        for choice in walker.choices(&mut rng, IMAGES_AT_ONCE) {
+            let (memory, len) = walker.form(&choice);
+            let image = SimMedium::from_image(Model::Page, LEN_MAX, memory, len);
+            let found = StoreOn::open_on(image, &options(2, Durability::EveryWrite)).map_err(reported)?;
+            for key in keys() {
+                if found.get(key).map_err(reported)?.is_some() {
+                    return Err(format!("a deleted key reappeared at event {at}"));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Compaction concurrent with a group whose writes are not committed. The group is open, so nothing is freed, because
 /// freeing would commit.
 ///

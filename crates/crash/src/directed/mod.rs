@@ -19,7 +19,9 @@ pub use collections::{
     counted_beside_overwrites, deleted_absent, named_anew, overwritten, ranked_before_durable,
     renamed_before_durable,
 };
-pub use compaction::{behind_the_tail, copied_and_freed, copied_and_shown, kept_and_deleted};
+pub use compaction::{
+    behind_the_tail, copied_and_freed, copied_and_shown, deleted_and_freed, kept_and_deleted,
+};
 pub use damage::{name_lost, written_around_damage};
 pub use eviction::moved_and_evicted;
 pub use forged::{
