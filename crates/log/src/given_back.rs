@@ -49,8 +49,9 @@ impl<M: Medium> Log<M> {
         for (&(extent, extents), generation) in runs.iter().zip(headers) {
             self.blocks.give_back(extent, extents, generation);
             let bytes = u64::from(extents) * self.extent_bytes;
-            let at = self.offset_of(extent);
-            self.medium.give_back(at.plus(PAGE_BYTES), bytes.saturating_sub(PAGE_BYTES));
+            if bytes > PAGE_BYTES {
+                self.medium.give_back(self.offset_of(extent).plus(PAGE_BYTES), bytes - PAGE_BYTES);
+            }
             self.space().note_given_back(extent, extents);
         }
         Ok(())

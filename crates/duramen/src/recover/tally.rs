@@ -138,7 +138,8 @@ impl<'a, M: Medium> Tally<'a, M> {
     fn has_space_behind_header(&self, extent: Extent, extents: u32) -> bool {
         let (at, bytes) =
             (u64::from(extent.0) * self.source.extent_bytes, u64::from(extents) * self.source.extent_bytes);
-        self.source.medium.has_space(Offset(at + PAGE_BYTES), bytes.saturating_sub(PAGE_BYTES))
+        // Behind a short block the medium may end.
+        bytes <= PAGE_BYTES || self.source.medium.has_space(Offset(at + PAGE_BYTES), bytes - PAGE_BYTES)
     }
 
     /// Counts a block that was given back: sealed, without records, and without space.

@@ -431,6 +431,7 @@ impl Device for SimMedium {
 
     /// The content is zero, or as it was, in any mixture after a crash: no other store comes before.
     fn give_back(&self, at: Offset, bytes: u64) {
+        self.check_bounds(at, bytes);
         let pages = at.0.next_multiple_of(PAGE_BYTES)..(at.0 + bytes) & !(PAGE_BYTES - 1);
         if pages.is_empty() || self.is_off() {
             return;
@@ -443,6 +444,7 @@ impl Device for SimMedium {
 
     /// Pages that are zero have no space: after a crash nobody knows whether they have.
     fn has_space(&self, at: Offset, bytes: u64) -> bool {
+        self.check_bounds(at, bytes);
         let pages = at.0.next_multiple_of(PAGE_BYTES)..(at.0 + bytes) & !(PAGE_BYTES - 1);
         let is_zero = pages.clone().step_by(8).all(|at| self.machine.memory.load_word(at) == 0);
         if is_zero && !pages.is_empty() && !self.is_off() {
