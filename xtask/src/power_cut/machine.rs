@@ -192,6 +192,7 @@ impl Machine {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(left) {
                 Ok(line) => {
+                    let line = message_of(&line).to_owned();
                     self.heard.push(line.clone());
                     if line.starts_with(beginning) {
                         return Heard::Line(line);
@@ -254,4 +255,30 @@ impl Drop for Machine {
 
 fn append(log: &Path) -> Result<File> {
     File::options().create(true).append(true).open(log).attempt(|| format!("write the log {}", log.display()))
+}
+
+/// A line of the console without what a server's log has before its message: process, role, time and level.
+fn message_of(line: &str) -> &str {
+    let mut words = line.splitn(7, ' ');
+    let is_process = |head: &str| {
+        head.split_once(':').is_some_and(|(pid, role)| pid.parse::<u32>().is_ok() && role.len() == 1)
+    };
+    match (words.next(), words.nth(4), words.next()) {
+        (Some(head), Some(level), Some(message)) if is_process(head) && level.len() == 1 => message,
+        _ => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_begins_after_the_head_of_a_log_line() {
+        let said = "126:M 01 Dec 2026 02:55:47.340 * listening: 0.0.0.0:6379";
+        assert_eq!(message_of(said), "listening: 0.0.0.0:6379");
+        for line in ["@ serving", "", "a b c d e f g", "12:34 a b c d e f"] {
+            assert_eq!(message_of(line), line);
+        }
+    }
 }
