@@ -1,9 +1,9 @@
 //! Collections: their roots, and the elements that reads show.
 
 use super::threads::{Work, in_all_ways};
-use super::{IMAGES_AT_ONCE, LEN_MAX, after_power_failure, audited, elements_are, options, reported};
+use super::{LEN_MAX, after_power_failure, audited, each_image_since, elements_are, options, reported};
 use duramen::{Batch, CollectionOn, Durability, ElementOrder, Error, Meta, StoreOn};
-use duramen_media::sim::{Log, Model, Rng, SimMedium, Walker};
+use duramen_media::sim::{Log, Model, SimMedium};
 
 /// A writer makes a collection within a group. Another writer, which then locks the key, renames the collection before
 /// that group is flushed. Power fails anywhere.
@@ -39,26 +39,18 @@ pub fn renamed_before_durable() -> Result<(), String> {
         .map_err(|_| "the rename panicked".to_owned())?
         .map_err(reported)?;
     writer.flush_group().map_err(reported)?;
-    let log = medium.log();
-    let mut walker = Walker::new(&log);
-    let mut rng = Rng::new(1);
-    while let Some(at) = walker.next_point() {
-        for choice in walker.choices(&mut rng, IMAGES_AT_ONCE) {
-            let (memory, len) = walker.form(&choice);
-            let image = SimMedium::from_image(Model::CacheLine, LEN_MAX, memory, len);
-            let found = StoreOn::open_on(image, &options(2, Durability::EveryWrite)).map_err(reported)?;
-            let mut places = Vec::new();
-            for key in keys {
-                let names = found.get(key).map_err(reported)?.and_then(|root| root.meta().collection);
-                let elements = names.map(|names| found.collection(names)).transpose().map_err(reported)?;
-                places.push(elements.map(|elements| elements.len()));
-            }
-            if !matches!(places[..], [None, None] | [Some(1), None] | [None, Some(1)]) {
-                return Err(format!("at event {at} elements are under the keys: {places:?}"));
-            }
+    each_image_since(&medium, Model::CacheLine, 0, |found, at| {
+        let mut places = Vec::new();
+        for key in keys {
+            let names = found.get(key).map_err(reported)?.and_then(|root| root.meta().collection);
+            let elements = names.map(|names| found.collection(names)).transpose().map_err(reported)?;
+            places.push(elements.map(|elements| elements.len()));
         }
-    }
-    Ok(())
+        if !matches!(places[..], [None, None] | [Some(1), None] | [None, Some(1)]) {
+            return Err(format!("at event {at} elements are under the keys: {places:?}"));
+        }
+        Ok(())
+    })
 }
 
 /// The root of a collection of two elements, and the collection.

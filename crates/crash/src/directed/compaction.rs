@@ -1,8 +1,8 @@
 //! Compaction of blocks: moving, counting, and freeing records.
 
-use super::{IMAGES_AT_ONCE, LEN_MAX, after_power_failure, audited, options, reported};
+use super::{LEN_MAX, after_power_failure, audited, each_image_since, options, reported};
 use duramen::{Durability, Options, StoreOn};
-use duramen_media::sim::{Log, Model, Rng, SimMedium, Walker};
+use duramen_media::sim::{Log, Model, SimMedium};
 
 /// A key is overwritten more often than a slot counts, and deleted; the writes after that are not committed.
 ///
@@ -59,25 +59,14 @@ pub fn copied_and_freed() -> Result<(), String> {
     if stats.compacted_bytes == 0 || stats.freed_extents == 0 {
         return Err("nothing was moved and freed".into());
     }
-    let log = medium.log();
-    let mut walker = Walker::new(&log);
-    let mut rng = Rng::new(1);
-    while let Some(at) = walker.next_point() {
-        if at < from {
-            continue;
-        }
-        for choice in walker.choices(&mut rng, IMAGES_AT_ONCE) {
-            let (memory, len) = walker.form(&choice);
-            let image = SimMedium::from_image(Model::CacheLine, LEN_MAX, memory, len);
-            let found = StoreOn::open_on(image, &options(2, Durability::EveryWrite)).map_err(reported)?;
-            for key in keys {
-                if found.get(key).map_err(reported)?.is_none_or(|value| *value != STAYS) {
-                    return Err(format!("{} is lost at event {at}", String::from_utf8_lossy(key)));
-                }
+    each_image_since(&medium, Model::CacheLine, from, |found, at| {
+        for key in keys {
+            if found.get(key).map_err(reported)?.is_none_or(|value| *value != STAYS) {
+                return Err(format!("{} is lost at event {at}", String::from_utf8_lossy(key)));
             }
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// A block of keys, and the block of their tombstones, are freed one after the other. Power fails anywhere.
@@ -97,25 +86,14 @@ pub fn deleted_and_freed() -> Result<(), String> {
     if store.stats().freed_extents < 4 {
         return Err("the blocks of the keys and of the tombstones were not freed".into());
     }
-    let log = medium.log();
-    let mut walker = Walker::new(&log);
-    let mut rng = Rng::new(1);
-    while let Some(at) = walker.next_point() {
-        if at < from {
-            continue;
-        }
-        for choice in walker.choices(&mut rng, IMAGES_AT_ONCE) {
-            let (memory, len) = walker.form(&choice);
-            let image = SimMedium::from_image(Model::Page, LEN_MAX, memory, len);
-            let found = StoreOn::open_on(image, &options(2, Durability::EveryWrite)).map_err(reported)?;
-            for key in keys() {
-                if found.get(key).map_err(reported)?.is_some() {
-                    return Err(format!("a deleted key reappeared at event {at}"));
-                }
+    each_image_since(&medium, Model::Page, from, |found, at| {
+        for key in keys() {
+            if found.get(key).map_err(reported)?.is_some() {
+                return Err(format!("a deleted key reappeared at event {at}"));
             }
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// Compaction concurrent with a group whose writes are not committed. The group is open, so nothing is freed, because

@@ -33,7 +33,7 @@ pub use writers::{committed_beside_locks, flushed_group, locked_in_any_order};
 
 use duramen::tuning::Tuning;
 use duramen::{Durability, Options, Residence, StoreOn};
-use duramen_media::sim::{Model, SimMedium, Walker};
+use duramen_media::sim::{Model, Rng, SimMedium, Walker};
 use std::sync::Arc;
 
 /// Returns a description of the violation.
@@ -71,6 +71,31 @@ fn after_power_failure(medium: &SimMedium, model: Model) -> SimMedium {
     let none = walker.none();
     let (memory, len) = walker.form(&none);
     SimMedium::from_image(model, LEN_MAX, memory, len)
+}
+
+/// Opens images of power failures at every point from the event `from` on, and calls `check` with each store and the
+/// event.
+fn each_image_since(
+    medium: &SimMedium,
+    model: Model,
+    from: usize,
+    check: impl Fn(&StoreOn<SimMedium>, usize) -> Result<(), String>,
+) -> Result<(), String> {
+    let log = medium.log();
+    let mut walker = Walker::new(&log);
+    let mut rng = Rng::new(1);
+    while let Some(at) = walker.next_point() {
+        if at < from {
+            continue;
+        }
+        for choice in walker.choices(&mut rng, IMAGES_AT_ONCE) {
+            let (memory, len) = walker.form(&choice);
+            let image = SimMedium::from_image(model, LEN_MAX, memory, len);
+            let found = StoreOn::open_on(image, &options(2, Durability::EveryWrite)).map_err(reported)?;
+            check(&found, at)?;
+        }
+    }
+    Ok(())
 }
 
 fn audited(store: &StoreOn<SimMedium>) -> Result<(), String> {
