@@ -4,6 +4,7 @@
 //! `miri` and `sanitize` need a nightly toolchain. If it or one of its components is missing, they say so and pass,
 //! because there is no finding.
 
+use crate::cargo::any_cargo;
 use crate::failure::{Attempt, Failure, Result};
 use crate::planted::Planted;
 use crate::target::target;
@@ -26,13 +27,6 @@ pub enum Sanitizer {
     Address,
 }
 
-fn cargo(repository: &Path) -> Command {
-    let mut command = Command::new("cargo");
-    // Under `cargo xtask` the stable toolchain is set, and `+nightly` would be ignored.
-    command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO").current_dir(repository);
-    command
-}
-
 fn run(command: &mut Command) -> Result<bool> {
     let status = command.status().attempt(|| format!("run {command:?}"))?;
     Ok(status.success())
@@ -41,7 +35,7 @@ fn run(command: &mut Command) -> Result<bool> {
 /// Runs the models; if `only` is not empty, those whose names contain one of its strings.
 pub fn loom(repository: &Path, preemptions: Option<u32>, only: &[String]) -> Result<bool> {
     let planted = Planted::of(repository)?;
-    let mut command = cargo(&planted.update()?);
+    let mut command = any_cargo(&planted.update()?);
     command
         .args(["test", "--quiet", "--release", "--package", "duramen-checks", "--lib"])
         .arg("--")
@@ -58,7 +52,7 @@ pub fn loom(repository: &Path, preemptions: Option<u32>, only: &[String]) -> Res
 
 /// Whether the command `probe` succeeds; if not, prints that `needs` is missing.
 fn nightly_has(repository: &Path, probe: &[&str], needs: &str) -> bool {
-    let found = cargo(repository).args(probe).output().is_ok_and(|output| output.status.success());
+    let found = any_cargo(repository).args(probe).output().is_ok_and(|output| output.status.success());
     if !found {
         println!(
             "left out: no {needs} here; \"rustup toolchain install nightly --component miri,rust-src\" brings it"
@@ -73,7 +67,7 @@ pub fn miri(repository: &Path, quick: bool) -> Result<bool> {
     if !nightly_has(repository, &["+nightly", "miri", "--version"], "nightly toolchain with Miri") {
         return Ok(true);
     }
-    let mut command = cargo(repository);
+    let mut command = any_cargo(repository);
     command.args([
         "+nightly",
         "miri",
@@ -134,7 +128,7 @@ pub fn sanitize(repository: &Path, sanitizer: Sanitizer, seconds: u64, seed: u64
     }
     let host = "x86_64-unknown-linux-gnu";
     let target = target(repository, &format!("sanitize-{name}"))?;
-    let built = run(cargo(repository)
+    let built = run(any_cargo(repository)
         .args(["+nightly", "build", "--quiet", "--release", "-Zbuild-std", "--target", host])
         .args(["--package", "duramen", "--example", "stress"])
         .env("RUSTFLAGS", format!("-Zsanitizer={name}"))
@@ -160,7 +154,7 @@ pub fn sanitize(repository: &Path, sanitizer: Sanitizer, seconds: u64, seed: u64
 
 /// Runs the stress program over media and durabilities in turn, with another seed each time.
 pub fn stress(repository: &Path, seed: u64, minutes: u64) -> Result<bool> {
-    let built = run(cargo(repository).args([
+    let built = run(any_cargo(repository).args([
         "build",
         "--quiet",
         "--release",
@@ -201,7 +195,7 @@ pub fn stress(repository: &Path, seed: u64, minutes: u64) -> Result<bool> {
 pub fn brim(repository: &Path, seed: u64, seconds: u64) -> Result<bool> {
     // One after the other: see `crates/server/tests/brim.rs`.
     const STORES: u64 = 2;
-    run(cargo(repository)
+    run(any_cargo(repository)
         .args(["test", "--quiet", "--package", "duramen-server", "--test", "brim", "--", "--nocapture"])
         .arg("--test-threads=1")
         .env("DURAMEN_BRIM_SECONDS", seconds.div_ceil(STORES).to_string())

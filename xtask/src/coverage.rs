@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use crate::cargo::any_cargo;
 use crate::failure::{Attempt, Failure, Result};
 
 #[derive(clap::Args)]
@@ -103,9 +104,7 @@ impl<'r> Cargo<'r> {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new("cargo");
-        // Not the cargo that runs this program: that would ignore the requested toolchain.
-        command.env_remove("CARGO").env_remove("RUSTUP_TOOLCHAIN").current_dir(self.repository);
+        let mut command = any_cargo(self.repository);
         command.args(self.toolchain).arg("llvm-cov").args(arguments);
         command
     }

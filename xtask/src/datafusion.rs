@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::cargo::cargo;
 use crate::failure::{Attempt, Failure, Result};
 
 #[derive(clap::Args)]
@@ -25,15 +26,8 @@ const PACKAGE: &str = "datafusion==55.0.0";
 /// Runs the comparison; returns whether there is no difference.
 pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
     let python = python(&settings.cache)?;
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    cargo.current_dir(repository).args([
-        "test",
-        "--package",
-        "duramen-stream",
-        "--test",
-        "all",
-        "datafusion::",
-    ]);
+    let mut cargo = cargo(repository);
+    cargo.args(["test", "--package", "duramen-stream", "--test", "all", "datafusion::"]);
     cargo.args(["--", "--ignored", "--nocapture"]).env("DURAMEN_DATAFUSION_PYTHON", python);
     cargo.env("DURAMEN_STREAM_PAIRS", settings.pairs.to_string());
     cargo.env("DURAMEN_STREAM_SEED", settings.seed.to_string());

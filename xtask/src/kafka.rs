@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::cargo::cargo;
 use crate::failure::{Attempt, Failure, Result};
 
 #[derive(clap::Args)]
@@ -34,16 +35,8 @@ const POM: &str = "<project xmlns=\"http://maven.apache.org/POM/4.0.0\"><modelVe
 /// Runs the tests; returns whether all passed.
 pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
     let libraries = libraries(&settings.cache)?;
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    cargo.current_dir(repository).args([
-        "test",
-        "--package",
-        "duramen-stream",
-        "--features",
-        "kafka",
-        "--test",
-        "all",
-    ]);
+    let mut cargo = cargo(repository);
+    cargo.args(["test", "--package", "duramen-stream", "--features", "kafka", "--test", "all"]);
     if settings.release {
         cargo.arg("--release");
     }

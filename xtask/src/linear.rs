@@ -9,6 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::cargo::cargo;
 use crate::failure::{Attempt, Failure, Result};
 
 #[derive(clap::Args)]
@@ -200,15 +201,8 @@ pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
 }
 
 fn built(repository: &Path) -> Result<PathBuf> {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    cargo.current_dir(repository).args([
-        "build",
-        "--release",
-        "--package",
-        "duramen-cli",
-        "--features",
-        "sql",
-    ]);
+    let mut cargo = cargo(repository);
+    cargo.args(["build", "--release", "--package", "duramen-cli", "--features", "sql"]);
     let status = cargo.status().attempt(|| "run cargo build".to_owned())?;
     if !status.success() {
         return Err(Failure::new("cannot build the duramen program: cargo build failed"));

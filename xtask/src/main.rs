@@ -40,6 +40,7 @@
 #![forbid(unsafe_code)]
 
 mod bench_mem_check;
+mod cargo;
 mod certificates;
 mod checking;
 mod clients;
@@ -309,8 +310,8 @@ fn docs() -> Result<bool> {
         ("duramen-server", "metrics::document"),
         ("duramen-stream", "document::"),
     ] {
-        let mut cargo = std::process::Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-        cargo.current_dir(repository()).env("DURAMEN_BLESS", "1");
+        let mut cargo = cargo::cargo(&repository());
+        cargo.env("DURAMEN_BLESS", "1");
         cargo.args(["test", "--quiet", "--package", package, "--lib", tests]);
         let status = cargo.status().attempt(|| format!("run {cargo:?}"))?;
         written &= status.success();
@@ -320,13 +321,11 @@ fn docs() -> Result<bool> {
 
 /// Builds the crash driver, in the copy with planted bugs if requested, and runs it.
 fn crash(mutants: bool, arguments: &[String]) -> Result<bool> {
-    let mut cargo = std::process::Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    let mut cargo = cargo::cargo(&repository());
     if mutants {
         let planted = planted::Planted::of(&repository())?;
         cargo.current_dir(planted.update()?);
         cargo.env("CARGO_TARGET_DIR", planted.build()).env("RUSTFLAGS", "--cfg planted");
-    } else {
-        cargo.current_dir(repository());
     }
     cargo.args(["run", "--quiet", "--release", "--package", "duramen-crash", "--"]);
     if mutants {
@@ -343,7 +342,7 @@ fn crash(mutants: bool, arguments: &[String]) -> Result<bool> {
 /// takes long.
 fn bench_peers(arguments: &[String]) -> Result<bool> {
     let manifest = repository().join("crates/bench-peers/Cargo.toml");
-    let mut cargo = std::process::Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    let mut cargo = cargo::cargo(Path::new("."));
     cargo.args(["run", "--quiet", "--release", "--manifest-path"]).arg(manifest).arg("--").args(arguments);
     let here = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
     if std::env::var_os("ROCKSDB_LIB_DIR").is_none() && Path::new(&here).join("librocksdb.so").exists() {

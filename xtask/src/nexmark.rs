@@ -8,6 +8,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::cargo::cargo;
 use crate::datafusion::python;
 use crate::failure::{Attempt, Failure, Result};
 
@@ -146,8 +147,7 @@ pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
     let duramen = match &settings.duramen {
         Some(duramen) => std::path::absolute(duramen).attempt(|| "find the program".to_owned())?,
         None => {
-            let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-            cargo.current_dir(repository);
+            let mut cargo = cargo(repository);
             cargo.args(["build", "--release", "--package", "duramen-cli", "--features", "bench,sql"]);
             succeeds(&mut cargo, "build duramen")?;
             repository.join("target/release/duramen")

@@ -9,6 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::cargo::cargo;
 use crate::failure::{Attempt, Failure, Result};
 use duramen_resp::Connection;
 
@@ -285,9 +286,7 @@ pub fn duramen_program(given: Option<PathBuf>) -> Result<PathBuf> {
     let (Some(profile), Some(target)) = (own.parent(), own.parent().and_then(Path::parent)) else {
         return Err(Failure::new(format!("cannot find the target directory from {}", own.display())));
     };
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
-    build.current_dir(crate::repository());
+    let mut build = cargo(&crate::repository());
     // As `.ci/run` builds the tests, so that the same build is used.
     build.args(["build", "--quiet", "--workspace", "--features", "bench,sql"]);
     build.args(["--bin", "duramen", "--target-dir"]).arg(target);
@@ -306,9 +305,7 @@ pub fn release_program(repository: &Path, given: Option<PathBuf>, features: &str
     if let Some(path) = given {
         return Ok(path);
     }
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = Command::new(cargo)
-        .current_dir(repository)
+    let built = cargo(repository)
         .args(["build", "--release", "--package", "duramen-cli", "--features", features])
         .arg("--message-format=json-render-diagnostics")
         .stderr(Stdio::inherit())

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::cargo::cargo;
 use crate::failure::{Attempt, Failure, Result};
 
 #[derive(clap::Args)]
@@ -66,8 +67,8 @@ pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
         }
         is_good &= different.is_empty();
     }
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    cargo.current_dir(repository).args(["test", "--package", "duramen-stream", "--test", "all", "flink::"]);
+    let mut cargo = cargo(repository);
+    cargo.args(["test", "--package", "duramen-stream", "--test", "all", "flink::"]);
     let status = cargo.args(["--", "--nocapture"]).status().attempt(|| "run cargo".to_owned())?;
     Ok(is_good && status.success())
 }

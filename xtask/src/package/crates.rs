@@ -1,11 +1,11 @@
 //! What would be published on crates.io: each package has its metadata, and cargo packs it.
 
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::Value;
 
 use super::tool::output;
+use crate::cargo::cargo;
 use crate::failure::{Attempt, Result};
 
 /// Fields without which crates.io refuses a package, or shows a poor page.
@@ -13,11 +13,7 @@ const WANTED: [&str; 4] = ["description", "license", "repository", "rust_version
 
 /// Packs all published packages; returns whether nothing is wrong.
 pub fn check(repository: &Path) -> Result<bool> {
-    let cargo = || {
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.current_dir(repository);
-        cargo
-    };
+    let cargo = || cargo(repository);
     let text = output(cargo().args(["metadata", "--format-version=1", "--no-deps", "--locked"]))?;
     let metadata: Value = serde_json::from_str(&text).attempt(|| "read cargo's metadata".to_owned())?;
     let packages = metadata["packages"].as_array().cloned().unwrap_or_default();

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::tool::output;
+use crate::cargo::cargo;
 use crate::failure::{Attempt, Failure, Result};
 use crate::server::find_program;
 use crate::target::target;
@@ -69,8 +70,7 @@ pub fn build(repository: &Path, processor: Processor) -> Result<PathBuf> {
             "this toolchain has no standard library for {triple}; run `rustup target add {triple}`"
         )));
     }
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
+    let mut build = cargo(repository);
     if Processor::here() != Some(processor) {
         let linker = format!("{}-linux-gnu-gcc", processor.linux());
         if find_program(&linker).is_none() {
@@ -95,7 +95,6 @@ pub fn build(repository: &Path, processor: Processor) -> Result<PathBuf> {
         format!("--remap-path-prefix={}=/target", targets.display().to_string().trim_end_matches('/')),
     ];
     let done = build
-        .current_dir(repository)
         // With a target of its own, build scripts and procedural macros are built without the flags.
         .args(["build", "--release", "--locked", "--package", "duramen-cli", "--features", FEATURES])
         .args(["--target", &triple])

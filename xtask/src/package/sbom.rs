@@ -15,6 +15,7 @@ use super::program::{FEATURES, Processor};
 use super::release::{Release, date};
 use super::tool::{output, tool};
 use super::tree;
+use crate::cargo::cargo;
 use crate::failure::{Attempt, Failure, Result};
 
 /// The package whose program is shipped.
@@ -45,10 +46,8 @@ pub struct Sbom {
 impl Sbom {
     /// Reads the dependencies of the program for this processor.
     pub fn of(repository: &Path, processor: Processor) -> Result<Sbom> {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let text = output(
-            Command::new(cargo)
-                .current_dir(repository)
+            cargo(repository)
                 .args(["metadata", "--format-version=1", "--locked"])
                 .arg(format!("--filter-platform={}-unknown-linux-gnu", processor.linux()))
                 .args(["--manifest-path", "crates/cli/Cargo.toml", "--features", FEATURES]),

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 
 use super::initramfs;
 use super::programs::{find_in, program, run};
+use crate::cargo::cargo;
 use crate::failure::{Attempt, Failure, Result};
 
 /// Programs, and the Debian packages that contain them.
@@ -170,8 +171,7 @@ fn plain_kernel(directory: &Path, image: &[u8]) -> Option<Vec<u8>> {
 /// Builds `duramen` without shared libraries, optimized as the shipped one.
 fn build_duramen(target: &Path) -> Result<PathBuf> {
     const TRIPLE: &str = "x86_64-unknown-linux-gnu";
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    cargo.current_dir(crate::repository());
+    let mut cargo = cargo(&crate::repository());
     // With a named target the flag applies to the program alone, and no other build is repeated.
     cargo.args([
         "rustc",

@@ -1,5 +1,8 @@
 //! Starts of a small server, in its short form: values are compared, and a loss is reported.
 
+#[path = "../../src/cargo.rs"]
+mod cargo;
+
 use std::io;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -8,9 +11,11 @@ use std::process::{Command, Output};
 fn restart(arguments: &[&str]) -> io::Result<Output> {
     let own = Path::new(env!("CARGO_BIN_EXE_xtask"));
     let target = own.parent().and_then(Path::parent).unwrap_or(Path::new("target"));
-    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build.args(["build", "--quiet", "--workspace", "--bin", "duramen", "--target-dir"]).arg(target);
-    assert!(build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR"))).status()?.success());
+    // As `.ci/run` builds the tests, so that the same build is used.
+    let mut build = cargo::cargo(Path::new(env!("CARGO_MANIFEST_DIR")));
+    build.args(["build", "--quiet", "--workspace", "--features", "bench,sql"]);
+    build.args(["--bin", "duramen", "--target-dir"]).arg(target);
+    assert!(build.status()?.success());
     Command::new(own)
         .args(["restart", "--keys", "3000", "--starts", "2", "--medium", "file", "--duramen"])
         .arg(own.with_file_name("duramen"))
